@@ -1,0 +1,42 @@
+# make demo   set up everything and log the example model
+# make test   set up everything and run the tests
+# make help   the rest
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+READY := $(VENV)/.ready
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo test lint bench clean
+
+help:  ## list the commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 10
+
+demo: $(READY)  ## set up everything and log the example model
+	$(RUN) examples/demo.py
+
+test: $(READY) lint  ## set up everything, check style and types, run the tests
+	$(RUN) -m pytest
+
+lint: $(READY)  ## style and types
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+bench: $(READY)  ## cost of a log as ratios to a plain forward, and of the graph passes
+	$(RUN) benchmarks/overhead.py
+	$(RUN) benchmarks/graph.py
+
+clean:  ## remove the environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# torchvision comes without its dependencies: its requirement names a build of torch that not every machine has.
+$(READY): constraints.txt pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet torch numpy safetensors
+	$(RUN) -m pip install --quiet --no-deps torchvision
+	$(RUN) -m pip install --quiet pillow transformers networkx pytest hypothesis ruff mypy hatchling editables
+	$(RUN) -m pip install --quiet --no-deps --no-build-isolation --editable .
+	touch $@

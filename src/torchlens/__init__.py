@@ -1,0 +1,50 @@
+"""Look inside any PyTorch model.
+
+>>> import torchlens as tl
+>>> log = tl.log_forward_pass(model, x)
+>>> log["linear_1_3"].activation.shape
+torch.Size([5, 5])
+"""
+
+from .api import get_model_metadata, log_forward_pass
+from .errors import ArgumentError, FidelityWarning, LayerNotFoundError, PassNeededError, TorchLensError
+from .graph.cost import Cost, register_formula, unregister_formula
+from .log.layer_log import LayerLog
+from .log.model_log import Conditional, ModelLog
+from .log.op_log import OpLog
+from .log.records import BufferLog, ModuleLog, ModulePassLog, ParamLog
+from .source import FuncCallLocation
+from .validate.lint import lint
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ArgumentError",
+    "BufferLog",
+    "Conditional",
+    "Cost",
+    "FidelityWarning",
+    "FuncCallLocation",
+    "LayerLog",
+    "LayerNotFoundError",
+    "ModelHistory",
+    "ModelLog",
+    "ModuleLog",
+    "ModulePassLog",
+    "OpLog",
+    "ParamLog",
+    "PassNeededError",
+    "TorchLensError",
+    "get_model_activations",
+    "get_model_metadata",
+    "get_model_structure",
+    "lint",
+    "log_forward_pass",
+    "register_formula",
+    "unregister_formula",
+]
+
+# Older names; the whole table is in aliases.py.
+ModelHistory = ModelLog
+get_model_activations = log_forward_pass
+get_model_structure = get_model_metadata

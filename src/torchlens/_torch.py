@@ -1,0 +1,66 @@
+"""The only file that touches torch's private names; everything else goes through here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch.nn import parameter as _parameter
+
+__all__ = [
+    "HigherOrderOperator",
+    "OpOverload",
+    "OpOverloadPacket",
+    "UninitializedTensorMixin",
+    "autocast_state",
+    "is_copy_on_write",
+    "lazy_copy",
+    "mode_stack",
+    "no_torch_function",
+    "pop_mode",
+    "push_mode",
+    "storage_address",
+]
+
+_C: Any = torch._C
+
+#: What the parameters of a lazy module are until its first call.
+UninitializedTensorMixin: Any = _parameter.UninitializedTensorMixin  # type: ignore[attr-defined]
+
+#: Inside this context neither a torch function mode nor a tensor subclass sees what is called.
+no_torch_function = _C.DisableTorchFunction
+
+push_mode = _C._push_on_torch_function_stack
+pop_mode = _C._pop_torch_function_stack
+
+#: Where a tensor's storage object lives: equal for tensors that share memory. Raises for layouts without storage.
+storage_address = _C._storage_address
+
+#: Is this tensor's memory shared with a lazy copy?
+is_copy_on_write = _C._is_cow_tensor
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    return tensor.clone()
+
+
+#: A copy that shares memory until someone asks to write on either side. Raises where memory is not torch's own.
+lazy_copy = getattr(torch, "_lazy_clone", _copy)
+
+
+def mode_stack() -> list[Any]:
+    """The torch function modes of this thread, outermost first."""
+    return [_C._get_function_stack_at(i) for i in range(_C._len_torch_function_stack())]
+
+
+_any_autocast = _C._is_any_autocast_enabled
+
+
+def autocast_state() -> tuple[tuple[str, torch.dtype], ...]:
+    """The devices for which autocast is on, each with its dtype; empty when it is off."""
+    if not _any_autocast():
+        return ()
+    devices = ("cpu", "cuda", "mps", "xpu")
+    return tuple((d, torch.get_autocast_dtype(d)) for d in devices if torch.is_autocast_enabled(d))

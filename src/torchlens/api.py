@@ -1,0 +1,112 @@
+"""The functions that users call: read top to bottom, this is the product."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from .capture.records import Recording
+from .capture.session import record
+from .errors import ArgumentError, FidelityWarning
+from .graph.sites import user_stack
+from .log.model_log import ModelLog
+from .options import Options
+from .source import FuncCallLocation
+
+
+def log_forward_pass(
+    model: nn.Module,
+    input_args: Any = None,
+    input_kwargs: Mapping[str, Any] | None = None,
+    *,
+    layers_to_save: str | None = "all",
+    random_seed: int | None = None,
+) -> ModelLog:
+    """Run a model once, as it is, and return a log of every tensor operation.
+
+    >>> log = tl.log_forward_pass(model, x)
+    >>> log["fc"].activation.shape
+    torch.Size([5, 5])
+
+    Args:
+        model: the model; nothing in it is changed.
+        input_args: one tensor, or a list or tuple of positional arguments. A model that takes a list, a dict or another
+            container as its only argument gets it inside a list: `[batch]`.
+        input_kwargs: keyword arguments.
+        layers_to_save: "all" keeps every value, None only the metadata.
+        random_seed: seeds torch, NumPy and Python before the run. Without it the generators go on from where they are.
+
+    If the model raises, the exception is the model's own; `exception.partial_log` holds what was logged until then.
+    """
+    options = Options.checked(layers_to_save, random_seed)
+    args, kwargs = _arguments(model, input_args, input_kwargs)
+    recording, error = record(model, args, kwargs, options)
+    log = ModelLog(recording)
+    if error is not None:
+        raise _annotated(error, recording, log)
+    for warning in recording.warnings:
+        warnings.warn(warning, FidelityWarning, stacklevel=2)
+    return log
+
+
+def get_model_metadata(
+    model: nn.Module,
+    input_args: Any = None,
+    input_kwargs: Mapping[str, Any] | None = None,
+    *,
+    random_seed: int | None = None,
+) -> ModelLog:
+    """Log everything about a forward pass but the values: no more memory than the forward pass itself.
+
+    >>> metadata = tl.get_model_metadata(model, x)
+    >>> metadata["fc"].tensor_shape, metadata["fc"].activation
+    ((5, 5), None)
+    """
+    return log_forward_pass(model, input_args, input_kwargs, layers_to_save=None, random_seed=random_seed)
+
+
+def _arguments(model: Any, input_args: Any, input_kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(f"the first argument is the model, an nn.Module, not {_kind(model)}")
+    if input_kwargs is not None and not isinstance(input_kwargs, Mapping):
+        raise ArgumentError(f"input_kwargs is a dict of keyword arguments, not {_kind(input_kwargs)}")
+    if input_args is None:
+        args = []
+    elif type(input_args) in (list, tuple):
+        args = list(input_args)
+    else:
+        args = [input_args]
+    return args, dict(input_kwargs or {})
+
+
+def _kind(thing: Any) -> str:
+    return f"a class ({thing.__name__})" if isinstance(thing, type) else f"of type {type(thing).__name__}"
+
+
+def _annotated(error: BaseException, recording: Recording, log: ModelLog) -> BaseException:
+    """The user's own exception, with a note of how far the forward pass got and the log until there."""
+    with contextlib.suppress(AttributeError, TypeError):  # an exception may refuse new attributes
+        error.partial_log = log  # type: ignore[attr-defined]
+    if sys.version_info >= (3, 11):
+        error.add_note(_progress(recording))
+    return error
+
+
+def _progress(recording: Recording) -> str:
+    note = f"torchlens: the forward pass raised after {len(recording.calls)} operations"
+    if recording.calls:
+        last = recording.calls[-1]
+        stack = user_stack(recording, last.site, last.module_call)
+        where = FuncCallLocation(*stack[0]) if stack else None
+        note += f"; the last one was {last.function.name}"
+        if last.module_call >= 0:
+            module = recording.modules[recording.module_calls[last.module_call].module]
+            note += f" in {module.address or 'the model itself'}"
+        if where is not None:
+            note += f", {where.file}:{where.line}"
+    return note + " (what was logged until then is in this exception's partial_log)"

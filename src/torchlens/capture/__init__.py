@@ -1,0 +1,1 @@
+"""Sees every torch call of a forward pass and records it."""

@@ -1,0 +1,75 @@
+"""Find and replace the tensors in whatever a model takes or returns."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+_ATOMS = (
+    str, bytes, bool, int, float, complex, type(None), range, slice, torch.Size, torch.dtype, torch.device,
+    torch.Generator, nn.Module, type, ModuleType, FunctionType, BuiltinFunctionType, MethodType,
+)  # fmt: skip
+
+
+def children(container: Any) -> Iterator[tuple[str, Any]]:
+    """The members of a container with how to reach each, in order; nothing for anything that is no container."""
+    if isinstance(container, (Tensor, *_ATOMS)):
+        return
+    if isinstance(container, Mapping):
+        yield from ((f"[{key!r}]", member) for key, member in container.items())
+    elif isinstance(container, tuple) and hasattr(container, "_fields"):
+        yield from ((f".{name}", getattr(container, name)) for name in container._fields)
+    elif isinstance(container, (tuple, list)):
+        yield from ((f"[{i}]", member) for i, member in enumerate(container))
+    elif isinstance(container, (set, frozenset)):
+        yield from (("", member) for member in container)
+    elif dataclasses.is_dataclass(container):
+        yield from ((f".{f.name}", getattr(container, f.name, None)) for f in dataclasses.fields(container))
+    else:
+        yield from ((f".{name}", member) for name, member in getattr(container, "__dict__", {}).items())
+
+
+def tensors_in(container: Any) -> list[tuple[str, Tensor]]:
+    """Every tensor in a nest of containers, in order, with its path, such as `[0].logits`."""
+    found: list[tuple[str, Tensor]] = []
+    _collect(container, "", set(), found)
+    return found
+
+
+def _collect(thing: Any, path: str, above: set[int], found: list[tuple[str, Tensor]]) -> None:
+    if isinstance(thing, Tensor):
+        found.append((path, thing))
+        return
+    if isinstance(thing, _ATOMS) or id(thing) in above:  # an object may refer back to what holds it
+        return
+    above.add(id(thing))
+    for step, member in children(thing):
+        _collect(member, path + step, above, found)
+    above.discard(id(thing))
+
+
+def replace_tensors(thing: Any, replace: Callable[[Tensor], Any]) -> Any:
+    """A copy of a nest of tuples, lists, dicts and slices with each tensor replaced; anything else stays as it is."""
+    if isinstance(thing, Tensor):
+        return replace(thing)
+    return rebuild(thing, lambda member: replace_tensors(member, replace))
+
+
+def rebuild(thing: Any, convert: Callable[[Any], Any]) -> Any:
+    """A copy of one tuple, list, dict or slice with each member converted; anything else is returned as it is."""
+    kind = type(thing)
+    if kind is tuple or kind is list:
+        return kind([convert(member) for member in thing])
+    if kind is slice:
+        return slice(convert(thing.start), convert(thing.stop), convert(thing.step))
+    if isinstance(thing, dict):
+        return {key: convert(member) for key, member in thing.items()}
+    if isinstance(thing, tuple) and kind is not torch.Size:
+        members = [convert(member) for member in thing]
+        return kind(*members) if hasattr(thing, "_fields") else kind(members)
+    return thing

@@ -1,0 +1,57 @@
+"""Step into torch functions that are written in Python.
+
+`F.relu` and its like reach a torch function mode as one call, because their first line asks whether anyone
+overrides them. To log the calls they make inside, run a twin of the function for which that question is answered
+with no. The twin shares the code; only its global names are looked up through a thin layer.
+"""
+
+from __future__ import annotations
+
+import builtins
+from types import CellType, FunctionType
+from typing import Any
+
+
+def _never(*args: Any, **kwargs: Any) -> bool:
+    return False
+
+
+_QUESTIONS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+
+
+class _TwinGlobals(dict[str, Any]):
+    """The globals of a module as seen by a twin: live, but with the override questions answered.
+
+    Not a snapshot: a model may patch functions of that module, and its twin must see the patch as well.
+    """
+
+    def __init__(self, real: dict[str, Any]) -> None:
+        super().__init__(dict.fromkeys(_QUESTIONS, _never), __builtins__=builtins)
+        self.real = real
+
+    def __missing__(self, name: str) -> Any:
+        real = self.real
+        return real[name] if name in real else vars(builtins)[name]
+
+
+_globals: dict[int, _TwinGlobals] = {}
+
+
+def twin(function: FunctionType) -> FunctionType:
+    """Return a function that does what `function` does after finding that nobody overrides it."""
+    real = function.__globals__
+    shadow = _globals.setdefault(id(real), _TwinGlobals(real))
+    cells = function.__closure__ and tuple(_twin_cell(cell, function) for cell in function.__closure__)
+    copy = FunctionType(function.__code__, shadow, function.__name__, function.__defaults__, cells)
+    copy.__kwdefaults__ = function.__kwdefaults__
+    return copy
+
+
+def _twin_cell(cell: CellType, owner: FunctionType) -> CellType:
+    """A decorator keeps the function that asks the question in a closure: give the twin a twin of that."""
+    try:
+        inner = cell.cell_contents
+    except ValueError:  # an empty cell
+        return cell
+    asks = isinstance(inner, FunctionType) and not set(_QUESTIONS).isdisjoint(inner.__code__.co_names)
+    return CellType(twin(inner)) if asks and inner is not owner else cell

@@ -1,0 +1,216 @@
+"""What kind of torch function is this? Decided once for each function, then looked up.
+
+Nothing here is needed to find a function's results: they are what it returns. The tables below say only what can't
+be seen from outside: which arguments it writes into, whether it draws random numbers, and what to leave alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from types import FunctionType
+from typing import Any
+
+import torch
+
+from .._torch import HigherOrderOperator, OpOverload, OpOverloadPacket
+from .descend import twin
+
+Written = Callable[[Sequence[Any], Mapping[str, Any]], list[Any]]
+
+
+class Treatment(Enum):
+    RECORD = "a lowest-level call: log it"
+    DESCEND = "written in Python: log the calls it makes"
+    IGNORE = "asks about a tensor without touching its values: let it pass"
+    OPAQUE = "bookkeeping of Python's or autograd's own: run it unseen"
+
+
+class Function:
+    """A torch function and how to treat a call of it."""
+
+    __slots__ = (
+        "escapes",
+        "func",
+        "layer_type",
+        "name",
+        "random",
+        "reads",
+        "reshapes",
+        "treatment",
+        "twin",
+        "written",
+    )
+
+    def __init__(self, name: str, func: Any = None, treatment: Treatment = Treatment.RECORD) -> None:
+        self.name = name
+        self.func = func  # None for what no call made: a model output, a change through an alias
+        self.treatment = treatment
+        self.layer_type = name.replace("_", "").lower()
+        self.twin: FunctionType | None = None
+        self.written: Written | None = None  # which arguments it overwrites
+        self.reshapes = name in _RESHAPES  # overwrites a tensor's geometry, not its memory
+        self.random = name in _RANDOM
+        self.reads = name in _READS  # turns a tensor into a Python value
+        self.escapes = name in _ESCAPES  # hands out the memory, so that later writes are invisible
+
+    def __repr__(self) -> str:
+        return f"Function({self.name}, {self.treatment.name})"
+
+
+_known: dict[Any, Function] = {}
+
+
+def function_of(func: Any) -> Function:
+    """Return the record for a torch function, as a torch function mode receives it."""
+    function = _known.get(func)
+    if function is None:
+        function = _known[func] = _classify(func)
+    return function
+
+
+def _classify(func: Any) -> Function:
+    if isinstance(func, (OpOverload, OpOverloadPacket)):
+        return _operator(func)
+    if isinstance(func, HigherOrderOperator):
+        return Function(str(func), func)
+    name = getattr(func, "__name__", type(func).__name__)
+    if name in ("__get__", "__set__", "__delete__"):
+        return _property(func, name)
+    if name in _OPAQUE:
+        return Function(name, func, Treatment.OPAQUE)
+    if name in _IGNORE:
+        return Function(name, func, Treatment.IGNORE)
+    function = Function(name, func)
+    if isinstance(func, FunctionType) and name not in _ONE_CALL and not function.escapes:
+        function.treatment = Treatment.DESCEND
+        function.twin = twin(func)
+    function.written = _written(name)
+    return function
+
+
+def _operator(func: Any) -> Function:
+    """An operator of `torch.ops`: its schema says what it writes and whether it is random."""
+    overloads = [func] if isinstance(func, OpOverload) else [getattr(func, o) for o in func.overloads()]
+    function = Function(overloads[0]._schema.name.split("::")[-1], func)
+    arguments = {
+        (position, argument.name)
+        for overload in overloads
+        for position, argument in enumerate(overload._schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    }
+    if arguments:
+        function.written = lambda args, kwargs: [_argument(args, kwargs, i, n) for i, n in sorted(arguments)]
+    else:
+        function.written = _written(function.name)
+    seeded = torch.Tag.nondeterministic_seeded
+    function.random = function.random or any(seeded in overload.tags for overload in overloads)
+    return function
+
+
+def _property(func: Any, access: str) -> Function:
+    owner = func.__self__
+    name = getattr(owner, "__name__", None) or owner.fget.__name__
+    if name not in _TENSOR_PROPERTIES or (name == "grad" and access != "__get__"):
+        return Function(name, func, Treatment.IGNORE)
+    function = Function(name, func)
+    if access == "__set__":
+        function.written = _first
+        function.reshapes = name == "data"
+    return function
+
+
+def _argument(args: Sequence[Any], kwargs: Mapping[str, Any], position: int, name: str) -> Any:
+    return args[position] if position < len(args) else kwargs.get(name)
+
+
+def _written(name: str) -> Written | None:
+    if name in _RUNNING_STATISTICS:
+        flag = _RUNNING_STATISTICS[name]
+
+        def statistics(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+            if not _argument(args, kwargs, 5, flag):
+                return []
+            return [_argument(args, kwargs, 3, "running_mean"), _argument(args, kwargs, 4, "running_var")]
+
+        return statistics
+    if name in _WRITES_ALL_BUT_FIRST:
+        return lambda args, kwargs: [*args[1:], *kwargs.values()]
+    in_place = name.endswith("_") and not name.endswith("__")
+    augmented = name.startswith("__i") and name.endswith("__") and name not in ("__invert__", "__index__", "__int__")
+    return _first if in_place or augmented or name == "__setitem__" else None
+
+
+def _first(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    return [args[0]] if args else list(kwargs.values())[:1]
+
+
+# Properties that give (or take) a tensor; all others, such as .shape, are questions.
+_TENSOR_PROPERTIES = {"data", "grad", "T", "mT", "H", "mH", "real", "imag"}
+
+# Questions about a tensor that models ask often. Any function that returns no tensor is left out of the log;
+# these are only spared the bookkeeping.
+_IGNORE = {
+    "__dlpack_device__", "__hash__", "__len__", "_assert", "_assert_async", "_is_view", "can_cast", "dense_dim",
+    "device", "dim", "dim_order", "element_size", "get_default_dtype", "get_device", "has_names", "is_coalesced",
+    "is_complex", "is_conj", "is_contiguous", "is_distributed", "is_floating_point", "is_inference", "is_neg",
+    "is_pinned", "is_same_size", "is_set_to", "is_shared", "is_signed", "is_tensor", "ndimension", "nelement",
+    "numel", "promote_types", "q_per_channel_axis", "q_scale", "q_zero_point", "qscheme", "requires_grad_",
+    "result_type", "retain_grad", "size", "sparse_dim", "storage_offset", "stride",
+}  # fmt: skip
+
+# Printing a tensor makes hundreds of calls that are no part of the model.
+_OPAQUE = {
+    "__dir__", "__format__", "__reduce__", "__reduce_ex__", "__repr__", "__setstate__",
+    "_clear_non_serializable_cached_data", "_reduce_ex_internal", "backward", "register_hook",
+    "register_post_accumulate_grad_hook",
+}  # fmt: skip
+
+# Written in Python, but one call to whoever reads the log.
+_ONE_CALL = {"__deepcopy__", "grad"}
+
+_ESCAPES = {
+    "__array__", "__array_wrap__", "__dlpack__", "_typed_storage", "data_ptr", "numpy", "share_memory_", "storage",
+    "untyped_storage",
+}  # fmt: skip
+
+_READS = {
+    "__array__", "__bool__", "__complex__", "__float__", "__index__", "__int__", "allclose", "equal", "is_nonzero",
+    "item", "numpy", "tolist",
+}  # fmt: skip
+
+_RESHAPES = {
+    "as_strided_", "detach_", "rename_", "resize_", "resize_as_", "set_", "squeeze_", "swapaxes_", "swapdims_", "t_",
+    "transpose_", "unsqueeze_",
+}  # fmt: skip
+
+# Their schemas do not tell that they update running statistics; the flag that makes them do so.
+_RUNNING_STATISTICS = {
+    "batch_norm": "training",
+    "native_batch_norm": "training",
+    "cudnn_batch_norm": "training",
+    "miopen_batch_norm": "training",
+    "instance_norm": "use_input_stats",
+}
+
+_WRITES_ALL_BUT_FIRST = {
+    "fused_moving_avg_obs_fake_quant",
+    "_fused_moving_avg_obs_fq_helper",
+    "rrelu_with_noise",
+}
+
+_RANDOM = {
+    "_sample_dirichlet", "_standard_gamma", "alpha_dropout", "alpha_dropout_",
+    "bernoulli", "bernoulli_", "binomial", "cauchy_", "dropout", "dropout_", "exponential_", "feature_alpha_dropout",
+    "feature_alpha_dropout_", "feature_dropout", "feature_dropout_", "fractional_max_pool2d",
+    "fractional_max_pool3d", "geometric_", "gru", "log_normal_", "lstm", "multinomial", "native_dropout", "normal",
+    "normal_", "poisson", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm",
+    "random_", "rnn_relu", "rnn_tanh", "rrelu", "rrelu_", "rrelu_with_noise", "rrelu_with_noise_",
+    "scaled_dot_product_attention", "uniform_",
+}  # fmt: skip
+
+# What stands in the log without a call: a tensor the model returned, one that changed through another tensor, one that
+# shares memory with a known tensor though no call made it.
+OUTPUT = Function("output")
+ALIAS_UPDATE = Function("alias_update")
+IMPLICIT_VIEW = Function("implicit_view")

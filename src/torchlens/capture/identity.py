@@ -1,0 +1,318 @@
+"""Which value is this tensor? And keeping values, without copying them.
+
+Nothing is written on tensors. A table from `id(tensor)` to a weak reference, the tensor's latest value and the
+version of its memory answers the question; the weak reference guards against a reused id, the version tells when the
+memory was overwritten through another tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+from weakref import ref
+
+import torch
+from torch import Tensor
+
+from .._torch import UninitializedTensorMixin, is_copy_on_write, lazy_copy, storage_address
+from .functions import ALIAS_UPDATE, IMPLICIT_VIEW, Function
+from .records import NO_KWARGS, Recording, Value
+
+#: Adds a call that no code made: (function, arguments, keyword arguments, tensor it explains, role, address).
+Synthesize = Callable[[Function, tuple[Any, ...], Mapping[str, Any], Tensor, str, "str | None"], Value]
+
+#: Size, strides, offset and item size of a tensor in its memory; None where there is no such thing.
+Layout = tuple[torch.Size, tuple[int, ...], int, int] | None
+
+_UNVERSIONED = -1  # memory made in inference mode counts no writes
+
+
+class _Write(NamedTuple):
+    value: Value  # the written tensor, after the write
+    layout: Layout
+    reshapes: bool
+
+
+class Identity:
+    """Knows every tensor of a forward pass by its latest value."""
+
+    def __init__(self, recording: Recording, residents: dict[int, tuple[str, str]], synthesize: Synthesize) -> None:
+        self.recording = recording
+        self.residents = residents  # id of each parameter and buffer: its role and address
+        self.synthesize = synthesize
+        self.live: dict[int, tuple[ref[Tensor], Value, int]] = {}
+        self.foreign: set[int] = set()  # storages that someone else may read or write at the address they have now
+        self.writes: dict[int, list[_Write]] = {}  # by storage
+        self.unversioned: set[int] = set()  # storages with an alias whose writes are not counted, such as x.data
+        self.exposed: set[int] = set()  # storages that someone outside torch can write to
+        self._aliases = _AliasIndex()
+
+    # ---- lookup ---------------------------------------------------------------------------------------------
+
+    def value_of(self, tensor: Tensor) -> Value:
+        """The value that `tensor` has now; a new one if it is unknown or was changed through another tensor."""
+        entry = self.live.get(id(tensor))
+        if entry is None or entry[0]() is not tensor:
+            return self._unknown(tensor)
+        _, value, version = entry
+        if version != _UNVERSIONED and tensor._version != version:
+            return self._changed(tensor, value)
+        if (version == _UNVERSIONED or self.unversioned) and self._writes_since(value, tensor):
+            return self._changed(tensor, value)
+        if self.exposed and _address(tensor) in self.exposed and _differ(value.saved, tensor):
+            return self._changed(tensor, value)
+        return value
+
+    def current(self, tensor: Tensor) -> Value | None:
+        """The value last recorded for `tensor`, as it is."""
+        entry = self.live.get(id(tensor))
+        return entry[1] if entry is not None and entry[0]() is tensor else None
+
+    # ---- registration ---------------------------------------------------------------------------------------
+
+    def new_value(
+        self,
+        tensor: Tensor,
+        role: str,
+        call: int = -1,
+        position: int | None = None,
+        address: str | None = None,
+    ) -> Value:
+        """Record that `tensor` now holds a new value."""
+        grad_fn = None
+        if tensor.requires_grad:
+            node = tensor.grad_fn
+            grad_fn = "" if node is None else type(node).__name__
+        values = self.recording.values
+        value = Value(
+            len(values), role, call, position, address, _shape(tensor), tensor.dtype, tensor.device, grad_fn,
+            self._keep(tensor) if self.recording.values_kept else None,
+        )  # fmt: skip
+        values.append(value)
+        self._bind(tensor, value)
+        return value
+
+    def add_input(self, tensor: Tensor, path: str) -> None:
+        """Record a tensor that the model is called with."""
+        first = self.current(tensor)
+        self._mark_foreign(tensor)
+        self.new_value(tensor, "input", address=path)
+        if first is not None:  # the same tensor given twice: what uses it uses the first
+            self._bind(tensor, first)
+
+    def copy_of(self, origin: Value, role: str, call: int, address: str) -> Value:
+        """Record a second entry for the same value."""
+        values = self.recording.values
+        saved = origin.saved
+        if origin.role == "param" and saved is not None:
+            saved = saved.detach().clone() if self.recording.values_kept else None
+        value = Value(
+            len(values),
+            role,
+            call,
+            None,
+            address,
+            origin.shape,
+            origin.dtype,
+            origin.device,
+            origin.grad_fn,
+            saved,
+        )
+        values.append(value)
+        return value
+
+    def _bind(self, tensor: Tensor, value: Value) -> None:
+        try:
+            version = tensor._version
+        except RuntimeError:
+            version = _UNVERSIONED
+        entry = self.live[id(tensor)] = (ref(tensor), value, version)
+        self._aliases.pending.append(entry)
+
+    # ---- keeping --------------------------------------------------------------------------------------------
+
+    def _keep(self, tensor: Tensor) -> Tensor:
+        """Keep what `tensor` holds now, whatever happens to it later.
+
+        Memory that this forward pass allocated is shared with a lazy copy: whoever writes to it first, by whatever
+        way, gets memory of his own. Foreign memory must stay where it is, since raw pointers into it may exist
+        (a NumPy view of an input, a captured graph over parameters), so a value in it is copied at once.
+        """
+        try:
+            if storage_address(tensor) not in self.foreign:
+                return lazy_copy(tensor.detach())
+        except RuntimeError:
+            pass  # no storage of the plain kind: sparse, nested, from NumPy, in shared memory
+        return tensor.detach().clone()
+
+    def expose(self, tensor: Any) -> None:
+        """The memory of `tensor` is about to be handed out: from now on it is foreign, and may change unseen."""
+        address = _address(tensor) if isinstance(tensor, Tensor) else None
+        if address is not None:
+            self._detach_lazy_copies(tensor)
+            self.foreign.add(address)
+            self.exposed.add(address)
+
+    def _mark_foreign(self, tensor: Tensor) -> None:
+        address = _address(tensor)
+        if address is not None:
+            self.foreign.add(address)
+
+    # ---- writes ---------------------------------------------------------------------------------------------
+
+    def before_write(self, tensor: Tensor) -> None:
+        """A call is about to overwrite `tensor`."""
+        self._detach_lazy_copies(tensor)  # growing memory that has lazy copies is an error inside torch
+
+    def after_write(self, tensor: Tensor, value: Value, reshapes: bool) -> None:
+        """A call has overwritten `tensor`, whose value is now `value`."""
+        address = _address(tensor)
+        if address is not None:
+            self.writes.setdefault(address, []).append(_Write(value, _layout(tensor), reshapes))
+
+    def note_data_alias(self, tensor: Tensor) -> None:
+        """`tensor.data` was taken: writes through it are not counted."""
+        address = _address(tensor)
+        if address is not None:
+            self.unversioned.add(address)
+
+    def _detach_lazy_copies(self, tensor: Tensor) -> None:
+        try:
+            if is_copy_on_write(tensor):
+                tensor.data_ptr()  # asking for the address to write to makes the memory its own
+        except RuntimeError:
+            pass  # no memory
+
+    def _writes_since(self, value: Value, tensor: Tensor) -> list[_Write]:
+        address = _address(tensor)
+        if address is None:
+            return []
+        return [write for write in self.writes.get(address, ()) if write.value.index > value.index]
+
+    def _changed(self, tensor: Tensor, value: Value) -> Value:
+        """The memory of `tensor` may have been overwritten through another tensor since `value` was recorded."""
+        writes = self._writes_since(value, tensor)
+        layout = _layout(tensor)
+        over = [write for write in writes if not write.reshapes and _overlap(write.layout, layout)]
+        if not over:
+            # Either the write was elsewhere in the same memory, or none was seen: then only the value can tell.
+            if writes or _differ(value.saved, tensor) is False:
+                self._bind(tensor, value)
+                return value
+            self.recording.warnings.append(
+                f"a tensor of shape {tuple(value.shape)} was overwritten by something that could not be seen; "
+                "its new value is logged as 'aliasupdate', without what wrote it"
+            )
+        role = "update" if value.role in ("buffer", "update") else "op"
+        layouts = {"layouts": (layout, *(write.layout for write in over))}
+        parents = (value, *(write.value for write in over))
+        return self.synthesize(ALIAS_UPDATE, parents, layouts, tensor, role, value.address)
+
+    # ---- tensors that no recorded call made -----------------------------------------------------------------
+
+    def _unknown(self, tensor: Tensor) -> Value:
+        if isinstance(tensor, UninitializedTensorMixin):  # a lazy module's: it is nothing yet, and not remembered
+            empty = torch.Size(())
+            return Value(-1, "param", -1, None, None, empty, tensor.dtype, tensor.device, None, None)
+        if id(tensor) in self.residents:
+            return self._resident(tensor, *self.residents[id(tensor)])
+        base, same_layout = self._aliases.find(tensor)
+        if base is not None and same_layout:
+            self._bind(tensor, base)
+            return self.value_of(tensor)
+        if base is not None:
+            return self.synthesize(IMPLICIT_VIEW, (base,), NO_KWARGS, tensor, "op", None)
+        if tensor.grad_fn is not None:
+            self.recording.warnings.append(
+                f"a tensor of shape {tuple(_shape(tensor))} was computed by something that could not be seen (TorchScript, "
+                "torch.func, another thread, or code before the forward pass); it is logged as a 'source'"
+            )
+        return self._resident(tensor, "source", None)
+
+    def _resident(self, tensor: Tensor, role: str, address: str | None) -> Value:
+        self._mark_foreign(tensor)
+        if role != "param":
+            return self.new_value(tensor, role, address=address)
+        params = self.recording.params
+        grad_fn = "" if tensor.requires_grad else None
+        value = Value(len(params), role, -1, None, address, tensor.shape, tensor.dtype, tensor.device, grad_fn, tensor)
+        params.append(value)
+        self._bind(tensor, value)
+        return value
+
+
+class _AliasIndex:
+    """Finds the known tensors that share memory with an unknown one.
+
+    Such tensors are rare (`nn.Parameter(x)`, `x.as_subclass(...)`, a custom autograd function that returns its
+    input), so the index is brought up to date only when one turns up.
+    """
+
+    def __init__(self) -> None:
+        self.pending: list[tuple[ref[Tensor], Value, int]] = []
+        self.by_storage: dict[int, list[tuple[ref[Tensor], Value]]] = {}
+
+    def find(self, tensor: Tensor) -> tuple[Value | None, bool]:
+        """The latest value in the same memory, and whether it covers it in the same way."""
+        for reference, value, _ in self.pending:
+            known = reference()
+            address = _address(known) if known is not None else None
+            if address is not None:
+                self.by_storage.setdefault(address, []).append((reference, value))
+        self.pending.clear()
+        address = _address(tensor)
+        if address is None:
+            return None, False
+        base = None
+        for reference, value in reversed(self.by_storage.get(address, ())):
+            known = reference()
+            if known is None or _address(known) != address:
+                continue
+            if _layout(known) == _layout(tensor) is not None and known.dtype == tensor.dtype:
+                return value, True
+            base = base or value
+        return base, False
+
+
+def _address(tensor: Tensor) -> int | None:
+    try:
+        return storage_address(tensor) or None
+    except RuntimeError:
+        return None  # sparse and other layouts have no storage
+
+
+def _shape(tensor: Tensor) -> torch.Size:
+    try:
+        return tensor.shape
+    except RuntimeError:  # a nested tensor: so many tensors, of sizes that differ
+        return torch.Size((tensor.size(0), *[-1] * (tensor.dim() - 1)))
+
+
+def _layout(tensor: Tensor) -> Layout:
+    try:
+        return (tensor.size(), tensor.stride(), int(tensor.storage_offset()), tensor.dtype.itemsize)
+    except RuntimeError:
+        return None
+
+
+def _overlap(one: Layout, other: Layout) -> bool:
+    """Do two layouts of the same memory have an element in common?"""
+    if one is None or other is None or one[3] != other[3]:
+        return True
+    ends = [
+        offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
+        for size, stride, offset, _ in (one, other)
+    ]
+    if ends[0] < other[2] or ends[1] < one[2]:
+        return False
+    touched = torch.zeros(max(ends) + 1, dtype=torch.bool)
+    touched.as_strided(*one[:3]).fill_(True)
+    return bool(touched.as_strided(*other[:3]).any())
+
+
+def _differ(saved: Tensor | None, tensor: Tensor) -> bool | None:
+    """Is the tensor no longer what was saved? None if that can't be known."""
+    if saved is None or saved.shape != tensor.shape:
+        return None
+    same = (saved == tensor.detach()) | ((saved != saved) & (tensor.detach() != tensor.detach()))
+    return not bool(same.all())

@@ -1,0 +1,129 @@
+"""Which module, and which call of it, is running?
+
+While a capture runs, each module of the model has two instance attributes, `_call_impl` and `forward`, that stand in
+for its methods and report when a call begins and ends. They are put there once however many captures are running, in
+whatever threads, and the last capture to end takes them away. Compared with hooks this is cheaper, sees
+`module.forward(x)` called directly, and keeps the user's own hooks inside the module's call.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from .records import ModuleCall
+
+
+class ModuleWatcher(Protocol):
+    """What a stand-in reports to."""
+
+    def enter_module(
+        self, module: nn.Module, is_forward: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> ModuleCall | None: ...
+
+    def leave_module(self, call: ModuleCall, result: Any) -> None: ...
+
+
+class _Watchers(threading.local):
+    def __init__(self) -> None:
+        self.here: list[ModuleWatcher] = []
+
+
+_watchers = _Watchers()
+
+
+@contextmanager
+def watch_modules(modules: Iterable[nn.Module], watcher: ModuleWatcher) -> Iterator[None]:
+    """Report the calls that this thread makes of these modules to `watcher`."""
+    modules = list(modules)
+    _install(modules)
+    _watchers.here = [*_watchers.here, watcher]
+    try:
+        yield
+    finally:
+        _watchers.here = _watchers.here[:-1]
+        _uninstall(modules)
+
+
+class StandIn:
+    """Stands in for a bound method of a module, `_call_impl` or `forward`."""
+
+    def __init__(self, module: nn.Module, name: str) -> None:
+        self.method: Callable[..., Any] = getattr(module, name)
+        self.module = module
+        self.is_forward = name == "forward"
+        functools.update_wrapper(self, self.method)  # code that asks for the signature of forward gets it
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        watchers = _watchers.here
+        if not watchers:
+            return self.method(*args, **kwargs)
+        module, is_forward = self.module, self.is_forward
+        calls = [(watcher, watcher.enter_module(module, is_forward, args, kwargs)) for watcher in watchers]
+        result = None
+        try:
+            result = self.method(*args, **kwargs)
+            return result
+        finally:
+            for watcher, call in calls:
+                if call is not None:
+                    watcher.leave_module(call, result)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        """A model that copies a module of its own in forward gets a copy that calls itself, not the original."""
+        copied = memo.get(id(self.module), self.module)
+        return getattr(type(copied), self.__name__).__get__(copied)  # type: ignore[attr-defined]
+
+
+#: Where one module's frames end and the caller's begin.
+MODULE_BOUNDARY = StandIn.__call__.__code__
+
+
+@dataclass
+class _Installed:
+    module: nn.Module
+    users: int
+    replaced: dict[str, Any]  # instance attributes that were there before, by name
+
+
+_installed: dict[int, _Installed] = {}
+_lock = threading.Lock()
+
+
+def _install(modules: list[nn.Module]) -> None:
+    with _lock:
+        for module in modules:
+            entry = _installed.get(id(module))
+            if entry is not None:
+                entry.users += 1
+                continue
+            attributes = vars(module)
+            script = isinstance(module, torch.jit.ScriptModule)
+            names = ("_call_impl",) if script else ("_call_impl", "forward")
+            stand_ins = {name: StandIn(module, name) for name in names}
+            replaced = {name: attributes[name] for name in names if name in attributes}
+            attributes.update(stand_ins)
+            _installed[id(module)] = _Installed(module, 1, replaced)
+
+
+def _uninstall(modules: list[nn.Module]) -> None:
+    with _lock:
+        for module in modules:
+            entry = _installed[id(module)]
+            entry.users -= 1
+            if entry.users:
+                continue
+            del _installed[id(module)]
+            attributes = vars(module)
+            for name in ("_call_impl", "forward"):
+                if isinstance(attributes.get(name), StandIn):  # the forward may have put something else there
+                    del attributes[name]
+                    if name in entry.replaced:
+                        attributes[name] = entry.replaced[name]

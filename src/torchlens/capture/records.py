@@ -1,0 +1,201 @@
+"""What a forward pass leaves behind: flat, dumb records.
+
+Capture appends to these lists and does nothing else; all meaning is added later, from them alone. Records refer
+to each other by position (`Value.call` is an index into `Recording.calls`), so there are no reference cycles and
+a log is freed the moment it is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import CodeType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from .functions import Function
+
+#: Frames from the call outwards to the module call it ran in, flattened: code, instruction, code, instruction, ...
+Site = tuple[Any, ...]
+
+NO_KWARGS: Mapping[str, Any] = {}
+
+
+class Value:
+    """One tensor at one moment of the forward pass. Every value but a parameter is an entry of the log.
+
+    `role` says where it comes from: "input", "buffer", "param" and "source" (a tensor that no recorded call made,
+    such as a constant kept on a module) have no call; "op" is what a call returned or wrote into, "update" a buffer
+    that a call wrote into without returning it, "output" a tensor that the model returned.
+    """
+
+    __slots__ = (
+        "address",
+        "call",
+        "device",
+        "dtype",
+        "grad_fn",
+        "index",
+        "position",
+        "role",
+        "saved",
+        "shape",
+    )
+
+    def __init__(
+        self,
+        index: int,
+        role: str,
+        call: int,
+        position: int | None,
+        address: str | None,
+        shape: torch.Size,
+        dtype: torch.dtype,
+        device: torch.device,
+        grad_fn: str | None,
+        saved: Tensor | None,
+    ) -> None:
+        self.index = index  # place in Recording.values (of a parameter: in Recording.params)
+        self.role = role
+        self.call = call  # place in Recording.calls, -1 for none
+        self.position = position  # place in the tuple or list that the call returned
+        self.address = address  # of a buffer or parameter, in the model; of an input or output, in its container
+        self.shape = shape
+        self.dtype = dtype
+        self.device = device
+        self.grad_fn = grad_fn  # class name; "" for a leaf that requires grad; None when no grad is required
+        self.saved = saved
+
+    def __repr__(self) -> str:
+        return f"Value({self.role} {self.index}, shape={tuple(self.shape)})"
+
+
+class Call:
+    """One torch call: what was called, on which values, what came out, where and when."""
+
+    __slots__ = (
+        "args",
+        "function",
+        "kwargs",
+        "module_call",
+        "outputs",
+        "rng",
+        "site",
+        "state",
+        "time",
+        "written",
+    )
+
+    def __init__(
+        self,
+        function: Function,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        outputs: tuple[Value, ...],
+        written: tuple[Value, ...],
+        module_call: int,
+        site: Site,
+        time: int,
+        rng: Tensor | None,
+        state: tuple[Any, ...],
+    ) -> None:
+        self.function = function
+        self.args = args  # as called, with values in place of tensors
+        self.kwargs = kwargs
+        self.outputs = outputs  # returned tensors, then those written but not returned
+        self.written = written  # the values, among the arguments, that the call overwrote
+        self.module_call = module_call  # place in Recording.module_calls
+        self.site = site
+        self.time = time  # nanoseconds
+        self.rng = rng  # the generator's state before the call, if it draws random numbers
+        self.state = state  # (grad enabled, inference mode, autocast)
+
+    def __repr__(self) -> str:
+        return f"Call({self.function.name} -> {list(self.outputs)})"
+
+
+class ModuleCall:
+    """One execution of a module."""
+
+    __slots__ = ("entered", "exited", "module", "number", "parent", "site", "start", "stop")
+
+    def __init__(
+        self, module: int, number: int, parent: int, site: Site, start: int, entered: tuple[Value, ...]
+    ) -> None:
+        self.module = module  # place in Recording.modules
+        self.number = number  # first call is 1
+        self.parent = parent  # place in Recording.module_calls, -1 for the outermost
+        self.site = site
+        self.start = start  # the calls made inside are Recording.calls[start:stop]
+        self.stop = start
+        self.entered = entered  # values among the arguments
+        self.exited: tuple[Value, ...] = ()  # values among the results
+
+
+@dataclass(frozen=True)
+class ModuleInfo:
+    """What is known of a module from the model's structure alone."""
+
+    address: str  # "" for the model itself
+    all_addresses: tuple[str, ...]  # several when the module hangs in the model under several names
+    class_name: str
+    training: bool
+    class_qualname: str
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """A parameter or buffer of the model, used or not."""
+
+    address: str
+    all_addresses: tuple[str, ...]
+    shape: torch.Size | None  # None in a lazy module that was never called
+    dtype: torch.dtype
+    device: torch.device
+    trainable: bool
+
+    @property
+    def numel(self) -> int:
+        return 0 if self.shape is None else self.shape.numel()
+
+    @property
+    def nbytes(self) -> int:
+        return self.numel * self.dtype.itemsize
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A tensor became a Python value: `if t:`, `t.item()`, `torch.equal(a, b)` ..."""
+
+    function: str
+    values: tuple[Value, ...]
+    result: Any
+    module_call: int
+    call: int  # how many calls had been recorded
+    site: tuple[tuple[CodeType, int], ...] | Site
+
+
+@dataclass
+class Recording:
+    """Everything that one forward pass left."""
+
+    model_name: str
+    values: list[Value] = field(default_factory=list)
+    params: list[Value] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    module_calls: list[ModuleCall] = field(default_factory=list)
+    modules: list[ModuleInfo] = field(default_factory=list)
+    param_infos: list[TensorInfo] = field(default_factory=list)
+    buffer_infos: list[TensorInfo] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    output: Any = None  # what the model returned, with values in place of tensors
+    values_kept: bool = True
+    complete: bool = False  # False when the forward raised
+    seed: int = 0
+    start_time: float = 0.0
+    end_time: float = 0.0
+    seconds: float = 0.0

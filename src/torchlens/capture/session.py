@@ -1,0 +1,107 @@
+"""Run a model once and record everything."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor, nn
+
+from .._torch import UninitializedTensorMixin, no_torch_function
+from ..options import Options
+from . import rng
+from .containers import tensors_in
+from .modules import watch_modules
+from .records import ModuleInfo, Recording, TensorInfo
+from .surroundings import prepared_surroundings
+from .tracer import Tracer
+
+
+def record(
+    model: nn.Module, args: list[Any], kwargs: dict[str, Any], options: Options
+) -> tuple[Recording, BaseException | None]:
+    """Run `model(*args, **kwargs)` once, as it is; return the record of it and what it raised, if it did."""
+    started = time.perf_counter()
+    recording = Recording(type(model).__name__, values_kept=options.layers_to_save == "all")
+    modules = _describe_modules(model, recording)
+    tracer = Tracer(recording, _describe_tensors(model, recording), modules)
+    recording.seed = rng.begin(options.random_seed)
+    recording.start_time = time.time()
+    error = None
+    try:
+        with no_torch_function():
+            for path, tensor in _input_tensors(args, kwargs):
+                tracer.identity.add_input(tensor, path)
+        with prepared_surroundings(_is_tracer), watch_modules(modules, tracer), tracer:
+            result = model(*args, **kwargs)
+        tracer.record_output(result)
+        recording.complete = True
+        if _was_lazy(recording):
+            _describe_tensors(model, recording)
+    except BaseException as raised:
+        error = raised
+        _forget_unfinished(recording)
+    tracer.close()
+    recording.end_time = time.time()
+    recording.seconds = time.perf_counter() - started
+    return recording, error
+
+
+def _is_tracer(mode: Any) -> bool:
+    return isinstance(mode, Tracer)
+
+
+def _input_tensors(args: list[Any], kwargs: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    yield from tensors_in(args)
+    for name, argument in kwargs.items():
+        yield from ((name + path, tensor) for path, tensor in tensors_in(argument))
+
+
+def _describe_modules(model: nn.Module, recording: Recording) -> list[nn.Module]:
+    addresses: dict[nn.Module, list[str]] = {}
+    for address, module in model.named_modules(remove_duplicate=False):
+        addresses.setdefault(module, []).append(address)
+    for module, names in addresses.items():
+        kind = type(module)
+        qualname = f"{kind.__module__}.{kind.__qualname__}"
+        info = ModuleInfo(names[0], tuple(names), kind.__name__, module.training, qualname)
+        recording.modules.append(info)
+    return list(addresses)
+
+
+def _describe_tensors(model: nn.Module, recording: Recording) -> dict[int, tuple[str, str]]:
+    """List the parameters and buffers; return role and address of each by the tensor's id."""
+    residents: dict[int, tuple[str, str]] = {}
+    recording.param_infos.clear()
+    recording.buffer_infos.clear()
+    for role, named, infos in (
+        ("param", model.named_parameters(remove_duplicate=False), recording.param_infos),
+        ("buffer", model.named_buffers(remove_duplicate=False), recording.buffer_infos),
+    ):
+        addresses: dict[int, list[str]] = {}
+        tensors: dict[int, Tensor] = {}
+        for address, tensor in named:
+            addresses.setdefault(id(tensor), []).append(address)
+            tensors[id(tensor)] = tensor
+        for key, names in addresses.items():
+            residents.setdefault(key, (role, names[0]))
+            infos.append(_tensor_info(tensors[key], names))
+    return residents
+
+
+def _tensor_info(tensor: Tensor, names: list[str]) -> TensorInfo:
+    shape = None if isinstance(tensor, UninitializedTensorMixin) else tensor.shape
+    return TensorInfo(names[0], tuple(names), shape, tensor.dtype, tensor.device, tensor.requires_grad)
+
+
+def _was_lazy(recording: Recording) -> bool:
+    """Were there parameters without a shape before the forward pass?"""
+    return any(info.shape is None for info in recording.param_infos + recording.buffer_infos)
+
+
+def _forget_unfinished(recording: Recording) -> None:
+    """Drop values whose call was cut off before it was recorded."""
+    values = recording.values
+    while values and values[-1].call >= len(recording.calls):
+        values.pop()

@@ -1,0 +1,42 @@
+"""What can go wrong, and the warning that goes into a log.
+
+TorchLensError
+ ├── ArgumentError        an argument that can't be used (also a ValueError)
+ ├── LayerNotFoundError   nothing in the log has that name (also a KeyError)
+ └── PassNeededError      the layer has several passes and the answer differs (also an AttributeError)
+FidelityWarning           something in the log may not be what it seems
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TorchLensError(Exception):
+    """The base of every error that this library raises itself."""
+
+
+class ArgumentError(TorchLensError, ValueError):
+    """An argument can't be used; the message says what can."""
+
+
+class LayerNotFoundError(TorchLensError, KeyError):
+    """Nothing in the log has that name; the message names the nearest."""
+
+    def __str__(self) -> str:  # a KeyError would print the message in quotes
+        return str(self.args[0])
+
+
+class PassNeededError(TorchLensError, AttributeError):
+    """The layer has several passes, and the answer differs between them."""
+
+
+class FidelityWarning(UserWarning):
+    """Something in a log may not be what it seems; the same text stands in `log.warnings`."""
+
+
+def near(name: str, names: Iterable[str], count: int = 3) -> str:
+    """A phrase naming the nearest of `names`, ready to append to an error message; empty if none is near."""
+    matches = difflib.get_close_matches(name, list(names), n=count, cutoff=0.5)
+    return f"; did you mean {', '.join(map(repr, matches))}?" if matches else ""

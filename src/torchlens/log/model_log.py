@@ -1,0 +1,424 @@
+"""What a user holds after a forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, overload
+
+from ..aliases import MODEL_ATTRIBUTES, Aliased
+from ..capture.records import Recording, Value
+from ..graph.graph import Graph
+from ..graph.layers import used_params
+from . import text
+from .layer_log import LayerLog
+from .lookup import Lookup
+from .networks import to_networkx
+from .op_log import OpLog
+from .records import Accessor, BufferLog, ModuleLog, ParamLog, buffers_of, modules_of, params_of
+from .sizes import human_size, nbytes
+from .summary import Text, summarize
+
+
+@dataclass(frozen=True)
+class Conditional:
+    """One time that a tensor decided what the model did."""
+
+    value: Any  # what the tensor became: True, False, a number
+    kind: str  # "if", "elif", "while", "assert", "ternary", "comprehension", "guard", "boolop", "call", "unknown"
+    file: str
+    line: int
+    source: str  # the test, as written
+    layer: str | None  # the operation that was asked
+    outcome: bool | None  # which way the test went, where this tensor alone decided it
+
+
+class ModelLog(Aliased):
+    """Every operation of a forward pass.
+
+    >>> log = tl.log_forward_pass(model, x)
+    >>> log["linear_1_3"].activation.shape            # by label; log["linear_1"] will do
+    torch.Size([5, 5])
+    >>> log["fc"].layer_label, log[3].layer_label     # by module, by number
+    ('linear_1_3', 'linear_1_3')
+    >>> [layer.layer_type for layer in log][:3]
+    ['input', 'add', 'relu']
+
+    `print(log)` lists the modules and the layers.
+    """
+
+    _aliases = MODEL_ATTRIBUTES
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._ops: dict[int, OpLog] = {}
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The graph as plain lists; the basis of all that follows."""
+        return Graph(self._recording).build()
+
+    @cached_property
+    def _lookup(self) -> Lookup:
+        return Lookup(self.graph)
+
+    def __repr__(self) -> str:
+        return text.describe_log(self)
+
+    # ---- access ---------------------------------------------------------------------------------------------
+
+    @overload
+    def __getitem__(self, key: slice) -> list[OpLog]: ...
+
+    @overload
+    def __getitem__(self, key: int | str) -> OpLog: ...
+
+    def __getitem__(self, key: int | str | slice) -> Any:
+        """An operation by number, label, pass or module; a layer of several passes by its bare label."""
+        if isinstance(key, slice):
+            return self.layer_list[key]
+        if isinstance(key, str):
+            places = self._lookup.places(key)
+            if len(places) == 1:
+                return self._op(places[0])
+            return LayerLog(self.graph, self.graph.layers[places[0]])
+        try:
+            number = key.__index__()
+        except AttributeError:
+            raise TypeError(f"a log is indexed by a name, a number or a slice, not {key!r}") from None
+        return self._op(self._lookup.place(number))
+
+    def _op(self, place: int) -> OpLog:
+        op = self._ops.get(place)
+        if op is None:
+            op = self._ops[place] = OpLog(self.graph, place)
+        return op
+
+    def __len__(self) -> int:
+        return len(self.graph.entries)
+
+    def __iter__(self) -> Iterator[OpLog]:
+        return (self._op(place) for place in range(len(self)))
+
+    def __contains__(self, key: object) -> bool:
+        if isinstance(key, OpLog):
+            return key._graph is self.graph
+        try:
+            return isinstance(key, (str, int)) and self[key] is not None
+        except KeyError:
+            return False
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return self._lookup.names()
+
+    @property
+    def layer_list(self) -> list[OpLog]:
+        """Every operation, in order."""
+        return list(self)
+
+    @property
+    def layer_labels(self) -> list[str]:
+        """The name of every layer, in order; a layer of several passes is named once."""
+        return list(self.graph.layer_labels)
+
+    @property
+    def op_labels(self) -> list[str]:
+        """The name of every operation, in order, with the pass where there are several."""
+        return [self.graph.label(place) for place in range(len(self))]
+
+    @cached_property
+    def modules(self) -> Accessor[ModuleLog]:
+        """The modules by address; `modules["fc:2"]` is a call, `modules["self"]` the model."""
+        return modules_of(self.graph)
+
+    @cached_property
+    def params(self) -> Accessor[ParamLog]:
+        """The parameters by address."""
+        return params_of(self.graph)
+
+    @cached_property
+    def buffers(self) -> Accessor[BufferLog]:
+        """The buffers by address."""
+        return buffers_of(self.graph)
+
+    # ---- the run --------------------------------------------------------------------------------------------
+
+    @property
+    def model_name(self) -> str:
+        """The class of the model."""
+        return self._recording.model_name
+
+    @property
+    def is_complete(self) -> bool:
+        """False when the forward pass raised and this is what was logged until then."""
+        return self._recording.complete
+
+    @property
+    def warnings(self) -> list[str]:
+        """Where the log may not be what it seems; empty for almost every model."""
+        return list(self._recording.warnings)
+
+    @property
+    def random_seed_used(self) -> int:
+        """The seed of the run. Given back as `random_seed=`, it reproduces the run."""
+        return self._recording.seed
+
+    @property
+    def pass_start_time(self) -> float:
+        """When the forward pass began, in seconds since the epoch."""
+        return self._recording.start_time
+
+    @property
+    def pass_end_time(self) -> float:
+        return self._recording.end_time
+
+    @property
+    def time_total(self) -> float:
+        """Seconds from call to log."""
+        return self._recording.seconds
+
+    @property
+    def time_function_calls(self) -> float:
+        """Seconds spent in the model's torch functions."""
+        return sum(call.time for call in self._recording.calls) / 1e9
+
+    @property
+    def time_logging(self) -> float:
+        """Seconds spent in everything else: logging, and the model's own Python code."""
+        return self.time_total - self.time_function_calls
+
+    # ---- structure ------------------------------------------------------------------------------------------
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Does any layer have several passes?"""
+        return self.max_recurrent_loops > 1
+
+    @property
+    def max_recurrent_loops(self) -> int:
+        """The most passes that a layer has."""
+        return max((len(entries) for entries in self.graph.layer_entries), default=1)
+
+    @property
+    def is_branching(self) -> bool:
+        """Does any operation feed more than one other?"""
+        return any(len(children) > 1 for children in self.graph.children)
+
+    @property
+    def has_conditional_branching(self) -> bool:
+        """Did a tensor decide what ran next?"""
+        return self.graph.conditions.is_branching
+
+    @cached_property
+    def conditionals(self) -> list[Conditional]:
+        """Every time that a tensor decided something, in order."""
+        conditions = self.graph.conditions
+        return [
+            Conditional(
+                value=condition.event.result,
+                kind=condition.statement.kind,
+                file=condition.statement.file,
+                line=condition.statement.line,
+                source=condition.statement.source,
+                layer=self.graph.label(condition.places[0]) if condition.places else None,
+                outcome=conditions.outcome(condition),
+            )
+            for condition in conditions.seen
+        ]
+
+    def _labels(self, places: Iterable[int]) -> list[str]:
+        return [self.graph.label(place) for place in places]
+
+    def _labels_with_role(self, *roles: str) -> list[str]:
+        entries = self.graph.entries
+        return self._labels(place for place, value in enumerate(entries) if value.role in roles)
+
+    @property
+    def input_layers(self) -> list[str]:
+        return self._labels_with_role("input")
+
+    @property
+    def output_layers(self) -> list[str]:
+        return self._labels_with_role("output")
+
+    @property
+    def buffer_layers(self) -> list[str]:
+        return self._labels_with_role("buffer", "update")
+
+    @property
+    def internally_initialized_layers(self) -> list[str]:
+        """Tensors made inside the model from nothing, such as by `torch.rand`."""
+        return [op.label for op in self if op.is_internally_initialized]
+
+    @property
+    def internally_terminated_bool_layers(self) -> list[str]:
+        """Single bools that decided something and went nowhere else."""
+        return [op.label for op in self if op.is_terminal_bool_layer]
+
+    # ---- tensors --------------------------------------------------------------------------------------------
+
+    @property
+    def num_tensors_total(self) -> int:
+        return len(self)
+
+    @property
+    def num_tensors_saved(self) -> int:
+        return len(self._saved)
+
+    @property
+    def _saved(self) -> list[Value]:
+        return [value for value in self.graph.entries if value.saved is not None]
+
+    @property
+    def total_activation_memory(self) -> int:
+        """Bytes of all tensors of the forward pass, saved or not."""
+        return _memory(self.graph.entries)
+
+    @property
+    def total_activation_memory_str(self) -> str:
+        return human_size(self.total_activation_memory)
+
+    @property
+    def saved_activation_memory(self) -> int:
+        """Bytes of the tensors that were saved."""
+        return _memory(self._saved)
+
+    @property
+    def saved_activation_memory_str(self) -> str:
+        return human_size(self.saved_activation_memory)
+
+    # ---- parameters -----------------------------------------------------------------------------------------
+
+    @property
+    def layers_with_params(self) -> list[str]:
+        """The layers that work with parameters."""
+        return [self.graph.layer_labels[layer] for layer in self._param_tensors_by_layer]
+
+    @cached_property
+    def _param_tensors_by_layer(self) -> dict[int, int]:
+        """How many parameter tensors each layer works with; layers without are left out."""
+        counts: dict[int, int] = {}
+        calls = self._recording.calls
+        for layer, places in enumerate(self.graph.layer_entries):
+            value = self.graph.entries[places[0]]
+            used = value.role == "op" and used_params(self._recording, calls[value.call])
+            if used:
+                counts[layer] = len(used)
+        return counts
+
+    @property
+    def num_param_operations(self) -> int:
+        """Parameter tensors, summed over the layers that work with them."""
+        return sum(self._param_tensors_by_layer.values())
+
+    @property
+    def total_param_layers(self) -> int:
+        return len(self._param_tensors_by_layer)
+
+    @property
+    def total_param_tensors(self) -> int:
+        return len(self._recording.param_infos)
+
+    @property
+    def total_params(self) -> int:
+        """Elements of the model's parameters, each parameter once."""
+        return sum(info.numel for info in self._recording.param_infos)
+
+    @property
+    def total_params_trainable(self) -> int:
+        return sum(info.numel for info in self._recording.param_infos if info.trainable)
+
+    @property
+    def total_params_frozen(self) -> int:
+        return self.total_params - self.total_params_trainable
+
+    @property
+    def total_params_memory(self) -> int:
+        return sum(info.nbytes for info in self._recording.param_infos)
+
+    @property
+    def total_params_memory_str(self) -> str:
+        return human_size(self.total_params_memory)
+
+    # ---- work -----------------------------------------------------------------------------------------------
+
+    @property
+    def total_macs(self) -> int:
+        """Multiply-adds of matrix products and convolutions."""
+        return sum(cost.macs for cost in self.graph.costs)
+
+    @property
+    def total_flops(self) -> int:
+        """Floating point operations, as far as they are known: see `layers_with_unknown_flops`."""
+        return sum(cost.flops or 0 for cost in self.graph.costs)
+
+    @property
+    def layers_with_unknown_flops(self) -> list[str]:
+        """Operations without a formula; `tl.register_formula` adds one."""
+        return self._labels(place for place, cost in enumerate(self.graph.costs) if cost.flops is None)
+
+    def summary(
+        self, columns: Sequence[str] = ("output_shape", "num_params", "macs"), depth: int | None = None
+    ) -> Text:
+        """A table by module, with totals.
+
+        >>> print(log.summary())                                        # doctest: +ELLIPSIS
+        ==...
+        Module            Output shape  Params  Mult-adds
+        ==...
+
+        The columns to choose from are input_shape, output_shape, num_params, macs, flops, memory, time, passes and
+        trainable; `depth` leaves out modules nested deeper.
+        """
+        return summarize(self, columns, depth)
+
+    def to_networkx(self) -> Any:
+        """The graph as a `networkx.DiGraph`: a node for every operation, named by its label, with its main facts.
+
+        >>> sorted(log.to_networkx().predecessors("linear_1_3"))
+        ['relu_1_2']
+        """
+        return to_networkx(self)
+
+    # ---- modules --------------------------------------------------------------------------------------------
+
+    @property
+    def num_modules(self) -> int:
+        """Submodules of the model, whether called or not."""
+        return len(self.module_addresses)
+
+    @property
+    def module_addresses(self) -> list[str]:
+        return [info.address for info in self._recording.modules if info.address]
+
+    @property
+    def module_types(self) -> dict[str, str]:
+        """The class of each submodule."""
+        return {info.address: info.class_name for info in self._recording.modules if info.address}
+
+    @property
+    def module_num_passes(self) -> dict[str, int]:
+        """How often each submodule was called."""
+        counts = self.graph.modules.call_counts
+        infos = self._recording.modules
+        return {info.address: count for info, count in zip(infos, counts, strict=True) if info.address}
+
+    @property
+    def module_pass_children(self) -> dict[str, list[str]]:
+        """For each call of a submodule, the module calls made directly inside it."""
+        modules = self.graph.modules
+        return {
+            modules.label(call): [modules.label(child) for child in modules.children[call]]
+            for call in range(len(modules.calls))
+            if modules.address(call)
+        }
+
+    @property
+    def top_level_module_passes(self) -> list[str]:
+        """The calls of submodules that were made by the model itself."""
+        return self.modules["self"].call_children
+
+
+def _memory(values: Iterable[Value]) -> int:
+    return sum(nbytes(value.shape, value.dtype) for value in values)

@@ -1,0 +1,478 @@
+"""One operation of a forward pass: its value, its place in the graph, its module, its metadata."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..aliases import LAYER_ATTRIBUTES, Aliased
+from ..capture.containers import rebuild
+from ..capture.records import Call, Value
+from ..graph import ancestry
+from ..graph.graph import Graph
+from ..graph.labels import operator_of
+from ..graph.layers import used_params
+from ..graph.link import argument_values
+from ..graph.sites import user_stack
+from ..source import FuncCallLocation
+from . import text
+from .sizes import human_size, nbytes
+
+
+class OpLog(Aliased):
+    """One operation: one tensor that the forward pass produced, or one of its inputs, outputs or buffers.
+
+    >>> layer = log["linear_1_3"]
+    >>> layer.activation.shape
+    torch.Size([5, 5])
+    >>> layer.parent_layers, layer.child_layers
+    (['relu_1_2'], ['relu_2_4'])
+
+    Everything is derived from the records when it is asked for. `print(layer)` shows what matters most.
+    """
+
+    _aliases = LAYER_ATTRIBUTES
+
+    def __init__(self, graph: Graph, place: int) -> None:
+        self._graph = graph
+        self._place = place
+        self._value: Value = graph.entries[place]
+
+    @property
+    def _call(self) -> Call | None:
+        return self._graph.recording.calls[self._value.call] if self._value.call >= 0 else None
+
+    def __repr__(self) -> str:
+        return text.describe_op(self)
+
+    # ---- names ----------------------------------------------------------------------------------------------
+
+    @property
+    def _layer(self) -> int:
+        return self._graph.layers[self._place]
+
+    @property
+    def layer_label(self) -> str:
+        """Type, number among layers of the type, number among all layers: `conv2d_3_7`."""
+        return self._graph.layer_labels[self._layer]
+
+    @property
+    def layer_label_w_pass(self) -> str:
+        """The label with the pass: `conv2d_3_7:1`."""
+        return f"{self.layer_label}:{self.pass_num}"
+
+    @property
+    def layer_label_short(self) -> str:
+        """The label without the second, redundant number: `conv2d_3`."""
+        return f"{self.layer_type}_{self.layer_type_num}"
+
+    @property
+    def label(self) -> str:
+        """The label, with the pass if the layer has several."""
+        return self._graph.label(self._place)
+
+    @property
+    def operation_num(self) -> int:
+        """Which operation of the forward pass this is, from 1, inputs and buffers included."""
+        return self._place + 1
+
+    @property
+    def layer_type(self) -> str:
+        return self._graph.layer_types[self._layer]
+
+    @property
+    def layer_type_num(self) -> int:
+        return self._graph.layer_type_nums[self._layer]
+
+    @property
+    def layer_total_num(self) -> int:
+        return self._layer
+
+    @property
+    def pass_num(self) -> int:
+        return self._graph.passes[self._place]
+
+    @property
+    def num_passes(self) -> int:
+        return len(self._graph.layer_entries[self._layer])
+
+    @property
+    def passes(self) -> dict[int, OpLog]:
+        """All passes of this layer, by number."""
+        return {n: OpLog(self._graph, p) for n, p in enumerate(self._graph.layer_entries[self._layer], 1)}
+
+    @property
+    def recurrent_group(self) -> list[str]:
+        """The other passes of the layer."""
+        places = self._graph.layer_entries[self._layer]
+        return self._labels(place for place in places if place != self._place)
+
+    @cached_property
+    def lookup_keys(self) -> list[int | str]:
+        """What this operation can be asked for with, in `log[key]`: numbers first, then names."""
+        names = {self.layer_label_w_pass}
+        if self.num_passes == 1:
+            names.add(self.layer_label)
+        modules = self._graph.modules
+        for call in modules.exited.get(self._place, ()):
+            if modules.outputs(call)[0] == self._place:
+                names.add(modules.label(call))
+                if modules.call_counts[modules.calls[call].module] == 1:
+                    names.add(modules.address(call))
+        return [self._place - len(self._graph.entries), self._place, *sorted(names)]
+
+    # ---- the tensor -----------------------------------------------------------------------------------------
+
+    @property
+    def activation(self) -> Tensor | None:
+        """The tensor as it was when the operation returned; None if it was not saved."""
+        return self._value.saved
+
+    @property
+    def has_saved_activation(self) -> bool:
+        return self._value.saved is not None
+
+    @property
+    def tensor_shape(self) -> tuple[int, ...]:
+        return tuple(self._value.shape)
+
+    @property
+    def tensor_dtype(self) -> torch.dtype:
+        return self._value.dtype
+
+    @property
+    def tensor_device(self) -> torch.device:
+        return self._value.device
+
+    @property
+    def tensor_memory(self) -> int:
+        """Bytes: elements times their size."""
+        return nbytes(self._value.shape, self._value.dtype)
+
+    @property
+    def tensor_memory_str(self) -> str:
+        return human_size(self.tensor_memory)
+
+    @property
+    def grad_fn_name(self) -> str | None:
+        """The autograd node that made the tensor; None if it requires no gradient or is a leaf."""
+        return self._value.grad_fn or None
+
+    @property
+    def is_part_of_iterable_output(self) -> bool:
+        return self._value.position is not None
+
+    @property
+    def iterable_output_index(self) -> int | None:
+        return self._value.position
+
+    # ---- the function ---------------------------------------------------------------------------------------
+
+    @property
+    def func_applied(self) -> Any:
+        """The torch function that was called; None for inputs, outputs and buffers."""
+        return self._call.function.func if self._call else None
+
+    @property
+    def func_name(self) -> str | None:
+        """The function's name; for an operator its special method, `__add__`."""
+        call = self._call
+        if call is None or self.is_output_layer:
+            return None
+        return operator_of(call) or call.function.name
+
+    @property
+    def func_time(self) -> float:
+        """Seconds spent in the function."""
+        return self._call.time / 1e9 if self._call else 0.0
+
+    @property
+    def macs(self) -> int:
+        """Multiply-adds of matrix products and convolutions; twice this is what torch's flop counter counts."""
+        return self._graph.costs[self._place].macs
+
+    @property
+    def flops(self) -> int | None:
+        """All floating point operations; None where there is no formula (`tl.register_formula` adds one)."""
+        return self._graph.costs[self._place].flops
+
+    @property
+    def func_is_inplace(self) -> bool:
+        """Did the call overwrite one of its arguments?"""
+        return bool(self._call and self._call.written)
+
+    @property
+    def func_rng_states(self) -> dict[str, Tensor] | None:
+        """The random generator's state before the call, if the function draws random numbers."""
+        return {"torch": self._call.rng} if self._call and self._call.rng is not None else None
+
+    @property
+    def captured_args(self) -> tuple[Any, ...]:
+        """The positional arguments, with the saved values in place of the tensors."""
+        return tuple(_restored(argument) for argument in self._call.args) if self._call else ()
+
+    @property
+    def captured_kwargs(self) -> dict[str, Any]:
+        """The keyword arguments, with the saved values in place of the tensors."""
+        return {name: _restored(a) for name, a in self._call.kwargs.items()} if self._call else {}
+
+    @property
+    def func_positional_args_non_tensor(self) -> list[Any]:
+        return [a for a in self._call.args if not isinstance(a, Value)] if self._call else []
+
+    @property
+    def func_kwargs_non_tensor(self) -> dict[str, Any]:
+        kwargs = self._call.kwargs if self._call else {}
+        return {name: a for name, a in kwargs.items() if not isinstance(a, Value)}
+
+    @cached_property
+    def func_call_stack(self) -> list[FuncCallLocation]:
+        """The lines of the user's code that made the call, the innermost first."""
+        call = self._call
+        if call is None:
+            return []
+        stack = user_stack(self._graph.recording, call.site, call.module_call)
+        return [FuncCallLocation(code, instruction) for code, instruction in stack]
+
+    # ---- parameters -----------------------------------------------------------------------------------------
+
+    @property
+    def _params(self) -> list[Value]:
+        return used_params(self._graph.recording, self._call) if self._call else []
+
+    @property
+    def uses_params(self) -> bool:
+        return bool(self._params)
+
+    @property
+    def param_addresses(self) -> list[str]:
+        """Where the parameters used here are in the model."""
+        return [param.address or "" for param in self._params]
+
+    @property
+    def num_param_tensors(self) -> int:
+        return len(self._params)
+
+    @property
+    def parent_param_shapes(self) -> list[tuple[int, ...]]:
+        return [tuple(param.shape) for param in self._params]
+
+    @property
+    def num_params_total(self) -> int:
+        return sum(math.prod(param.shape) for param in self._params)
+
+    @property
+    def params_memory(self) -> int:
+        return sum(nbytes(param.shape, param.dtype) for param in self._params)
+
+    @property
+    def params_memory_str(self) -> str:
+        return human_size(self.params_memory)
+
+    # ---- family ---------------------------------------------------------------------------------------------
+
+    def _labels(self, places: Iterable[int]) -> list[str]:
+        return [self._graph.label(place) for place in places]
+
+    @property
+    def parent_layers(self) -> list[str]:
+        """The operations whose tensors went into this one, in argument order."""
+        return self._labels(self._graph.parents[self._place])
+
+    @property
+    def parent_layer_arg_locs(self) -> dict[str, list[int | str]]:
+        """For each parent, the positions and names of the arguments it was given as."""
+        found: dict[str, list[int | str]] = {}
+        for location, value in argument_values(self._call) if self._call else ():
+            if value.role != "param" and value.index in self._graph.place:
+                found.setdefault(self._graph.label(self._graph.place[value.index]), []).append(location)
+        return found
+
+    @property
+    def child_layers(self) -> list[str]:
+        """The operations that this one's tensor went into."""
+        return self._labels(self._graph.children[self._place])
+
+    @property
+    def sibling_layers(self) -> list[str]:
+        """Other operations with a parent in common."""
+        graph = self._graph
+        places = {child for parent in graph.parents[self._place] for child in graph.children[parent]}
+        return self._labels(sorted(places - {self._place}))
+
+    @property
+    def co_parent_layers(self) -> list[str]:
+        """Other operations with a child in common."""
+        graph = self._graph
+        places = {parent for child in graph.children[self._place] for parent in graph.parents[child]}
+        return self._labels(sorted(places - {self._place}))
+
+    @cached_property
+    def root_ancestors(self) -> list[str]:
+        """The ancestors that have no parents: inputs, buffers, tensors made inside the model."""
+        return self._labels(ancestry.roots(self._place, self._graph.parents))
+
+    @property
+    def is_input_layer(self) -> bool:
+        return self._value.role == "input"
+
+    @property
+    def has_input_ancestor(self) -> bool:
+        return self._graph.from_input[self._place]
+
+    @property
+    def min_distance_from_input(self) -> int | None:
+        """Edges on the shortest way from an input; None if it does not come from one."""
+        distance = self._graph.distances_from_input[self._place]
+        return distance and distance[0]
+
+    @property
+    def max_distance_from_input(self) -> int | None:
+        distance = self._graph.distances_from_input[self._place]
+        return distance and distance[1]
+
+    @property
+    def is_output_layer(self) -> bool:
+        return self._value.role == "output"
+
+    @property
+    def is_output_ancestor(self) -> bool:
+        return self._graph.to_output[self._place]
+
+    @cached_property
+    def output_descendants(self) -> list[str]:
+        """The model outputs that this operation had a part in."""
+        entries = self._graph.entries
+        reached = ancestry.ancestors(self._place, self._graph.children)
+        return self._labels(place for place in reached if entries[place].role == "output")
+
+    @property
+    def min_distance_from_output(self) -> int | None:
+        """Edges on the shortest way to an output; None if it leads to none."""
+        distance = self._graph.distances_from_output[self._place]
+        return distance and distance[0]
+
+    @property
+    def max_distance_from_output(self) -> int | None:
+        distance = self._graph.distances_from_output[self._place]
+        return distance and distance[1]
+
+    # ---- kinds of tensors -----------------------------------------------------------------------------------
+
+    @property
+    def is_buffer_layer(self) -> bool:
+        return self._value.role in ("buffer", "update")
+
+    @property
+    def buffer_address(self) -> str | None:
+        """Where the buffer is in the model."""
+        return self._value.address if self.is_buffer_layer else None
+
+    @property
+    def io_path(self) -> str | None:
+        """For an input or output: where it is among the arguments or in what the model returned."""
+        return self._value.address if self._value.role in ("input", "output") else None
+
+    @property
+    def is_internally_initialized(self) -> bool:
+        """Was this tensor made inside the model, from nothing (`torch.rand`, a constant)?"""
+        return _is_internally_initialized(self._graph, self._place)
+
+    @property
+    def internally_initialized_parents(self) -> list[str]:
+        parents = self._graph.parents[self._place]
+        return self._labels(place for place in parents if _is_internally_initialized(self._graph, place))
+
+    @cached_property
+    def internally_initialized_ancestors(self) -> list[str]:
+        above = ancestry.ancestors(self._place, self._graph.parents)[:-1]
+        return self._labels(place for place in above if _is_internally_initialized(self._graph, place))
+
+    @property
+    def is_internally_terminated(self) -> bool:
+        """Does nothing come of this tensor, though it is no output?"""
+        return not self._graph.children[self._place] and not self.is_output_layer
+
+    @property
+    def is_terminal_bool_layer(self) -> bool:
+        """Is this a single bool that no operation uses: a condition?"""
+        return self._graph.conditions.is_terminal_bool(self._place)
+
+    @property
+    def in_cond_branch(self) -> bool:
+        """Is this operation there only to evaluate a condition?"""
+        return self._place in self._graph.conditions.branch
+
+    # ---- modules --------------------------------------------------------------------------------------------
+
+    @property
+    def is_computed_inside_submodule(self) -> bool:
+        return bool(self.containing_modules)
+
+    @property
+    def containing_module(self) -> str | None:
+        """The address of the innermost submodule that the operation ran in."""
+        return self.containing_modules[-1] if self.containing_modules else None
+
+    @property
+    def containing_modules(self) -> list[str]:
+        """The addresses of the submodules around the operation, from the outermost in."""
+        modules = self._graph.modules
+        return [modules.address(call) for call in modules.containing(self._place)]
+
+    @property
+    def containing_module_passes(self) -> list[str]:
+        """The same with the pass of each: `fc:2`."""
+        return [self._graph.modules.label(call) for call in self._graph.modules.containing(self._place)]
+
+    @property
+    def modules_entered(self) -> list[str]:
+        """The submodules that the tensor was given to."""
+        modules = self._graph.modules
+        return [modules.address(call) for call in modules.entered.get(self._place, ())]
+
+    @property
+    def module_passes_entered(self) -> list[str]:
+        return [self._graph.modules.label(call) for call in self._graph.modules.entered.get(self._place, ())]
+
+    @property
+    def is_submodule_output(self) -> bool:
+        return self._place in self._graph.modules.exited
+
+    @property
+    def modules_exited(self) -> list[str]:
+        """The submodules that returned the tensor, the innermost first."""
+        modules = self._graph.modules
+        return [modules.address(call) for call in modules.exited.get(self._place, ())]
+
+    @property
+    def module_passes_exited(self) -> list[str]:
+        return [self._graph.modules.label(call) for call in self._graph.modules.exited.get(self._place, ())]
+
+    @property
+    def leaf_module(self) -> str | None:
+        """The address of the single-operation module that this operation is the output of."""
+        modules = self._graph.modules
+        home = modules.homes[self._place]
+        exits = modules.exited.get(self._place, ())
+        is_leaf = self._value.role == "op" and home in exits and modules.is_bottom_level(home)
+        return modules.address(home) if is_leaf else None
+
+    @property
+    def is_leaf_module_output(self) -> bool:
+        return self.leaf_module is not None
+
+
+def _is_internally_initialized(graph: Graph, place: int) -> bool:
+    return not graph.parents[place] and graph.entries[place].role in ("op", "source")
+
+
+def _restored(argument: Any) -> Any:
+    if isinstance(argument, Value):
+        return argument.saved
+    return rebuild(argument, _restored)

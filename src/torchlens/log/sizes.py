@@ -1,0 +1,26 @@
+"""Sizes of tensors, in bytes and in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+
+def nbytes(shape: Sequence[int], dtype: torch.dtype) -> int:
+    """Elements times their size; 0 for a nested tensor, whose shape does not tell."""
+    return max(0, math.prod(shape)) * dtype.itemsize if -1 not in shape else 0
+
+
+def human_size(size: int) -> str:
+    """
+    >>> human_size(100), human_size(259584), human_size(2**30)
+    ('100 B', '253.5 KB', '1.0 GB')
+    """
+    amount = float(size)
+    for unit in ("B", "KB", "MB", "GB"):
+        if amount < 1024:
+            return f"{size} B" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TB"

@@ -1,0 +1,164 @@
+"""What `print` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ..graph.graph import Graph
+
+if TYPE_CHECKING:
+    from .layer_log import LayerLog
+    from .model_log import ModelLog
+    from .op_log import OpLog
+
+
+# ---- the whole log --------------------------------------------------------------------------------------------
+
+
+def describe_log(log: ModelLog) -> str:
+    state = "" if log.is_complete else " (cut short by an exception)"
+    lines = [
+        f"Log of {log.model_name} forward pass{state}:",
+        f"\tModel structure: {_structure(log)}",
+        f"\t{log.num_tensors_total} tensors ({log.total_activation_memory_str}) computed in forward pass; "
+        f"{log.num_tensors_saved} tensors ({log.saved_activation_memory_str}) saved.",
+        f"\t{log.num_param_operations} parameter operations "
+        f"({log.total_params} params total; {log.total_params_memory_str}).",
+        f"\tRandom seed: {log.random_seed_used:d}",
+        f"\tTime elapsed: {log.time_total:.3f}s",
+        "\tModule Hierarchy:",
+        *(f"\t\t{line}" for line in _hierarchy(log.graph)),
+        "\tLayers:",
+        *(f"\t\t{line}" for line in _layer_lines(log.graph)),
+    ]
+    lines += [f"\tWarning: {warning}" for warning in log.warnings]
+    return "\n".join(lines)
+
+
+def _structure(log: ModelLog) -> str:
+    recurrent = f"recurrent (at most {log.max_recurrent_loops} loops)" if log.is_recurrent else "purely feedforward"
+    branching = "with branching" if log.is_branching else "without branching"
+    return f"{recurrent}, {branching}; {_count(log.num_modules, 'total module')}."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _layer_lines(graph: Graph) -> Iterator[str]:
+    for place, layer in enumerate(graph.layers):
+        total = len(graph.layer_entries[layer])
+        passes = f" ({graph.passes[place]}/{total} passes)" if total > 1 else ""
+        yield f"{place}: {graph.label(place)}{passes}"
+
+
+def _hierarchy(graph: Graph) -> Iterator[str]:
+    """The modules as a tree of addresses, in the order of their first calls."""
+    children = _children_by_address(graph)
+    for address in children.get("", ()):
+        yield from _branch(address, children)
+
+
+def _branch(address: str, children: dict[str, list[str]]) -> Iterator[str]:
+    below = children.get(address, [])
+    yield f"{address}:" if below else address
+    if any(child in children for child in below):
+        for child in below:
+            yield from (f"    {line}" for line in _branch(child, children))
+    else:
+        rows = [below[i : i + 8] for i in range(0, len(below), 8)]
+        yield from (f"    {', '.join(row)}{',' if row is not rows[-1] else ''}" for row in rows)
+
+
+def _children_by_address(graph: Graph) -> dict[str, list[str]]:
+    first_call: dict[str, int] = {}
+    for number, call in enumerate(graph.recording.module_calls):
+        address = graph.recording.modules[call.module].address
+        while address:  # a container counts as called when something in it first is
+            first_call.setdefault(address, number)
+            address = address.rpartition(".")[0]
+    children: dict[str, list[str]] = {}
+    for info in graph.recording.modules:
+        if info.address:
+            children.setdefault(info.address.rpartition(".")[0], []).append(info.address)
+    for addresses in children.values():
+        addresses.sort(key=lambda address: first_call.get(address, len(graph.recording.module_calls)))
+    return children
+
+
+# ---- one operation --------------------------------------------------------------------------------------------
+
+
+def describe_op(op: OpLog) -> str:
+    passes = f" (pass {op.pass_num}/{op.num_passes})" if op.num_passes > 1 else ""
+    total = len(op._graph.entries)
+    return "\n\t".join(
+        [
+            f"Layer {op.layer_label}{passes}, operation {op.operation_num}/{total}:",
+            f"Output tensor: shape={op.tensor_shape}, dtype={op.tensor_dtype}, size={op.tensor_memory_str}",
+            f"\t{_corner(op.activation)}",
+            f"Params: {_params(op)}",
+            f"Parent Layers: {_listed(op.parent_layers)}",
+            f"Child Layers: {_listed(op.child_layers)}",
+            f"Function: {op.func_name or 'none'} (grad_fn={op.grad_fn_name})",
+            f"Computed inside module: {op.containing_module or 'not computed inside a module'}",
+            f"Time elapsed: {op.func_time: .3E}s",
+            *([f"Output of modules: {_listed(op.modules_exited)}"] if op.modules_exited else []),
+            *([f"Output of bottom-level module: {op.leaf_module}"] if op.leaf_module else []),
+            f"Lookup keys: {_listed(op.lookup_keys)}",
+        ]
+    )
+
+
+def _listed(things: Iterable[object]) -> str:
+    return ", ".join(map(str, things)) or "none"
+
+
+def _params(op: OpLog) -> str:
+    if not op.uses_params:
+        return "no params used"
+    shapes = _listed(sorted(op.parent_param_shapes))
+    total = f"{op.num_params_total} params total ({op.params_memory_str})"
+    return f"Computed from params with shape {shapes}; {total}"
+
+
+def _corner(tensor: Tensor | None) -> str:
+    """The first five rows and columns of the last two dimensions."""
+    if tensor is None:
+        return "(not saved)"
+    try:
+        shown = tensor
+        while shown.dim() > 2:
+            shown = shown[0]
+        shown = shown[(slice(5),) * shown.dim()]
+        dots = "..." if shown.shape != tensor.shape else ""
+        return f"{_plain(shown)}{dots}"
+    except (RuntimeError, NotImplementedError, IndexError):
+        return f"({tensor.layout} tensor on {tensor.device})"
+
+
+def _plain(tensor: Tensor) -> str:
+    """The tensor's print without its type, which stands in the line above."""
+    with torch.no_grad():
+        return str(tensor.detach())
+
+
+def describe_layer(layer: LayerLog) -> str:
+    lines = [f"Layer {layer.layer_label}, {layer.num_passes} passes:"]
+    for number, op in layer.passes.items():
+        sources = _listed(op.parent_layers)
+        lines.append(f"\t{number}: operation {op.operation_num}, {shape_text(op)}  <- {sources}")
+    first = layer.layer_label + ":1"
+    lines.append(f"\tAsk one pass for more: log[{first!r}] or layer.passes[1]")
+    return "\n".join(lines)
+
+
+def shape_text(op: OpLog) -> str:
+    """Shape and type in short: `f32[1,64,55,55]`."""
+    kind = str(op.tensor_dtype).removeprefix("torch.")
+    short = kind.replace("bfloat", "bf").replace("float", "f").replace("uint", "u").replace("int", "i")
+    return f"{short.replace('complex', 'c')}[{','.join(map(str, op.tensor_shape))}]"
