@@ -1,0 +1,1 @@
+"""From the flat records of a forward pass to a graph that a person understands."""

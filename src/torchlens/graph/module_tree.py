@@ -1,0 +1,174 @@
+"""Modules and their calls: what ran inside which, what went in and what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from ..capture.records import ModuleCall, Value
+
+if TYPE_CHECKING:
+    from .graph import Graph
+
+
+class ModuleTree:
+    """Answers about the module calls of a graph. Calls are known by their place in the recording."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.infos = graph.recording.modules
+        self.calls = graph.recording.module_calls
+        self._entries = graph.entries
+        self._children = graph.children
+        self._recorded = graph.recording.calls
+        self._place = graph.place
+
+    @cached_property
+    def call_counts(self) -> list[int]:
+        """How often each module was called."""
+        counts = [0] * len(self.infos)
+        for call in self.calls:
+            counts[call.module] = max(counts[call.module], call.number)
+        return counts
+
+    @cached_property
+    def numbers(self) -> dict[str, int]:
+        """The number of the module at each address; every address of a shared module counts."""
+        return {
+            address: number for number, info in reversed(list(enumerate(self.infos))) for address in info.all_addresses
+        }
+
+    def address(self, call: int) -> str:
+        return self.infos[self.calls[call].module].address
+
+    def label(self, call: int) -> str:
+        """Address and pass: `fc:2`; the model itself is `self`."""
+        return f"{self.address(call) or 'self'}:{self.calls[call].number}"
+
+    @cached_property
+    def children(self) -> list[list[int]]:
+        """The calls made directly inside each call."""
+        children: list[list[int]] = [[] for _ in self.calls]
+        for number, call in enumerate(self.calls):
+            if call.parent >= 0:
+                children[call.parent].append(number)
+        return children
+
+    @cached_property
+    def calls_of(self) -> list[list[int]]:
+        """The calls of each module, in order."""
+        calls: list[list[int]] = [[] for _ in self.infos]
+        for number, call in enumerate(self.calls):
+            calls[call.module].append(number)
+        return calls
+
+    @cached_property
+    def last_inside(self) -> list[int]:
+        """The last call made inside each call, itself if none: calls are numbered as they begin."""
+        last = list(range(len(self.calls)))
+        for number in range(len(self.calls) - 1, -1, -1):
+            parent = self.calls[number].parent
+            if parent >= 0:
+                last[parent] = max(last[parent], last[number])
+        return last
+
+    def places_inside(self, call: int) -> list[int]:
+        """The entries computed in a call, at any depth."""
+        last = self.last_inside[call]
+        return [place for place, home in enumerate(self.homes) if call <= home <= last]
+
+    # ---- where an entry was computed ------------------------------------------------------------------------
+
+    @cached_property
+    def homes(self) -> list[int]:
+        """The module call in which each entry came to be, -1 for none.
+
+        A buffer or other tensor that no call made belongs where it is first used.
+        """
+        homes = [-1] * len(self._entries)
+        for place in range(len(homes) - 1, -1, -1):
+            value = self._entries[place]
+            if value.call >= 0:
+                homes[place] = self._recorded[value.call].module_call
+            elif value.role != "input" and self._children[place]:
+                homes[place] = homes[self._children[place][0]]
+        return homes
+
+    def containing(self, place: int) -> list[int]:
+        """The submodule calls around an entry, from the outermost in; the model itself is left out."""
+        return self.around(self.homes[place])
+
+    def around(self, call: int) -> list[int]:
+        chain = []
+        while call >= 0:
+            if self.infos[self.calls[call].module].address:
+                chain.append(call)
+            call = self.calls[call].parent
+        return chain[::-1]
+
+    def totals(self, amounts: Sequence[float]) -> list[float]:
+        """The sum of an amount over the entries in each module call, at any depth."""
+        sums = [0.0] * len(self.calls)
+        for place, home in enumerate(self.homes):
+            if home >= 0:
+                sums[home] += amounts[place]
+        for number in range(len(self.calls) - 1, -1, -1):
+            parent = self.calls[number].parent
+            if parent >= 0:
+                sums[parent] += sums[number]
+        return sums
+
+    # ---- what went in and came out --------------------------------------------------------------------------
+
+    @cached_property
+    def entered(self) -> dict[int, list[int]]:
+        """The submodule calls that each entry's tensor was an argument of, by place."""
+        return self._by_place(lambda call: call.entered, inner_first=False)
+
+    @cached_property
+    def exited(self) -> dict[int, list[int]]:
+        """The submodule calls that each entry's tensor was a result of, innermost first, by place."""
+        return self._by_place(lambda call: call.exited, inner_first=True)
+
+    def _by_place(self, values_of: _ValuesOf, inner_first: bool) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
+        for number, call in enumerate(self.calls):
+            if not self.infos[call.module].address:
+                continue
+            for place in self.places(values_of(call)):
+                numbers = found.setdefault(place, [])
+                if number not in numbers:
+                    numbers.append(number)
+        if inner_first:
+            for numbers in found.values():
+                numbers.sort(key=lambda number: (self.calls[number].stop, -number))
+        return found
+
+    def places(self, values: tuple[Value, ...]) -> list[int]:
+        """The places of these values, without those that are no entries."""
+        return [self._place[v.index] for v in values if v.role != "param" and v.index in self._place]
+
+    def outputs(self, call: int) -> list[int]:
+        return self.places(self.calls[call].exited)
+
+    @cached_property
+    def own_operations(self) -> list[list[int]]:
+        """The operations that ran directly in each module call: places, one for each torch call."""
+        own: list[list[int]] = [[] for _ in self.calls]
+        last = -1
+        for place, value in enumerate(self._entries):
+            home = self.homes[place]
+            if home >= 0 and value.role == "op" and value.call != last:
+                own[home].append(place)
+                last = value.call
+        return own
+
+    def is_bottom_level(self, call: int) -> bool:
+        """Did this module call do one single operation, itself?"""
+        return not self.children[call] and len(self.own_operations[call]) == 1
+
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    _ValuesOf = Callable[[ModuleCall], tuple[Value, ...]]

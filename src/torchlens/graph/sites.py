@@ -1,0 +1,39 @@
+"""From recorded frames to the stack that a user would recognise."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import lru_cache
+from types import CodeType
+
+import torch
+
+from ..capture.records import Recording, Site
+
+_LIBRARIES = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.dirname(__file__)) + os.sep)
+
+
+@lru_cache(maxsize=4096)
+def _is_library_file(filename: str) -> bool:
+    return filename.startswith(_LIBRARIES) or filename.startswith("<frozen ")
+
+
+def is_library_code(code: CodeType) -> bool:
+    """Does this code belong to torch or to this package, rather than to the user?"""
+    return _is_library_file(code.co_filename)
+
+
+def frames(site: Site) -> Iterator[tuple[CodeType, int]]:
+    """The (code, instruction) pairs of a site, innermost first."""
+    return zip(site[::2], site[1::2], strict=True)
+
+
+def user_stack(recording: Recording, site: Site, module_call: int) -> list[tuple[CodeType, int]]:
+    """The user's frames, innermost first: those of the call, then those of each module call around it."""
+    stack = [frame for frame in frames(site) if not is_library_code(frame[0])]
+    while module_call >= 0:
+        around = recording.module_calls[module_call]
+        stack += [frame for frame in frames(around.site) if not is_library_code(frame[0])]
+        module_call = around.parent
+    return stack

@@ -1,0 +1,1 @@
+"""Checks that a log is right."""

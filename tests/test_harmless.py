@@ -1,0 +1,463 @@
+"""Logging leaves no trace in torch, in the process or on the model, whatever happened in the forward pass."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+import traceback
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+import torch.overrides
+from tests.models import CASES, Case, halve
+from torch import Tensor, nn
+
+import torchlens as tl
+
+# ---- models that fail -----------------------------------------------------------------------------------------
+
+
+class Failure(Exception):
+    """What the models here raise."""
+
+
+Raise = Callable[[], None]
+
+
+class Leaf(nn.Module):
+    """Fails inside, between two operations."""
+
+    def __init__(self, fail: Raise) -> None:
+        super().__init__()
+        self.fc, self.fail = nn.Linear(3, 3), fail
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.fc(x).relu()
+        self.fail()
+        return x + 1
+
+
+class Middle(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x.exp()) * 2
+
+
+def at_depth(depth: int, fail: Raise) -> nn.Module:
+    model: nn.Module = Leaf(fail)
+    for _ in range(depth):
+        model = Middle(model)
+    return model
+
+
+def in_a_hook(fail: Raise) -> nn.Module:
+    model = at_depth(1, lambda: None)
+    model.inner.fc.register_forward_hook(lambda module, args, result: fail())
+    return model
+
+
+def in_a_pre_hook(fail: Raise) -> nn.Module:
+    model = at_depth(1, lambda: None)
+    model.inner.fc.register_forward_pre_hook(lambda module, args: fail())
+    return model
+
+
+class InsideGradModes(nn.Module):
+    """Fails with grad switched off and a torch function mode of its own active."""
+
+    def __init__(self, fail: Raise) -> None:
+        super().__init__()
+        self.leaf = Leaf(fail)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad(), OwnMode():
+            return self.leaf(x.exp())
+
+
+class OwnMode(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+FAILING = {
+    "in the model": lambda fail: at_depth(0, fail),
+    "in a submodule": lambda fail: at_depth(1, fail),
+    "four deep": lambda fail: at_depth(4, fail),
+    "in a hook": in_a_hook,
+    "in a pre-hook": in_a_pre_hook,
+    "inside modes": InsideGradModes,
+}
+
+failing_models = pytest.mark.parametrize("build", FAILING.values(), ids=FAILING)
+kinds_of_error = pytest.mark.parametrize("kind", [Failure, RuntimeError, KeyboardInterrupt, SystemExit, GeneratorExit])
+
+
+def failing_with(error: BaseException) -> Raise:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+# ---- what there is to see -------------------------------------------------------------------------------------
+
+PLACES = (torch, torch.Tensor, torch.nn.functional, nn.Module, nn.Linear, torch.overrides, torch._C, torch.autograd)
+
+
+def process_state() -> dict[str, Any]:
+    """All that a capture might change around itself."""
+    return {
+        "names": [names_in(place) for place in PLACES],
+        "function modes": torch._C._len_torch_function_stack(),
+        "dispatch modes": torch._C._len_torch_dispatch_stack(),
+        "garbage collector": gc.isenabled(),
+        "thread": threading.Thread,
+        "thread start": threading.Thread.start,
+        "tracers": (sys.gettrace(), sys.getprofile()),
+        "grad": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
+        "torch functions": torch._C._is_torch_function_enabled(),
+        "default dtype": torch.get_default_dtype(),
+        "warning filters": list(warnings.filters),
+        "excepthook": sys.excepthook,
+    }
+
+
+def names_in(place: Any) -> dict[str, Any]:
+    """Everything but the modules, which torch itself imports late."""
+    return {name: value for name, value in vars(place).items() if not isinstance(value, ModuleType)}
+
+
+def model_state(model: nn.Module) -> list[Any]:
+    """Every attribute of every module, in order, and every attribute of every tensor of the model."""
+    modules = [[(name, id(value)) for name, value in vars(module).items()] for module in model.modules()]
+    members = [
+        [(name, list(value)) for name, value in vars(module).items() if isinstance(value, dict)]
+        for module in model.modules()
+    ]
+    tensors = [dict(vars(t)) for t in (*model.parameters(), *model.buffers())]
+    classes = [type(module) for module in model.modules()]
+    return [modules, members, tensors, classes]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def what_torch_imports_late() -> None:
+    """At the first call of a custom operator, torch imports its compiler, which changes names in torch."""
+    halve(torch.ones(1))
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(what_torch_imports_late: None) -> Iterator[None]:
+    before = process_state()
+    yield
+    assert process_state() == before
+
+
+# ---- after success --------------------------------------------------------------------------------------------
+
+
+def test_success_leaves_no_trace_on_the_model() -> None:
+    model = at_depth(3, lambda: None)
+    x = torch.randn(2, 3)
+    before = model_state(model)
+    log = tl.log_forward_pass(model, x)
+    print(log, log["inner"], log.modules)
+    assert model_state(model) == before
+    assert vars(x) == {}
+    assert "forward" not in vars(model) and "_call_impl" not in vars(model)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_case_leaves_no_trace_in_torch(case: Case) -> None:
+    """The fixture looks around before and after."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", tl.FidelityWarning)
+        tl.log_forward_pass(case.build().eval(), case.inputs(), case.kwargs())
+
+
+def test_tensors_get_no_attributes() -> None:
+    kept: list[Tensor] = []
+
+    class Keeping(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            kept.extend([x, x * 2, (x * 2).add_(1), x[0]])
+            return kept[2]
+
+    tl.log_forward_pass(Keeping(), torch.randn(2, 3))
+    assert [vars(tensor) for tensor in kept] == [{}] * 4
+
+
+def test_a_forward_that_the_user_put_on_the_instance_stays() -> None:
+    model = nn.Sequential(nn.Linear(3, 3))
+    original = model[0].forward
+    mine = lambda x: original(x) * 2  # noqa: E731
+    model[0].forward = mine
+    x = torch.randn(2, 3)
+    before = model_state(model)
+    log = tl.log_forward_pass(model, x)
+    assert model_state(model) == before and model[0].forward is mine
+    assert torch.equal(log["0"].activation, model(x))
+
+
+def test_a_forward_that_the_model_replaces_stays_replaced() -> None:
+    class Replacing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(3, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.fc.forward = torch.exp
+            return self.fc(x)
+
+    model, x = Replacing(), torch.randn(2, 3)
+    log = tl.log_forward_pass(model, x)
+    assert model.fc.forward is torch.exp
+    assert torch.equal(log["output_1"].activation, x.exp())
+
+
+def test_module_and_log_can_be_freed() -> None:
+    """Neither the model, nor its tensors, nor the log is kept alive by the library, nor by a cycle."""
+    model, x = at_depth(1, lambda: None), torch.randn(2, 3)
+    log = tl.log_forward_pass(model, x)
+    activation = log["relu_1"].activation
+    print(log)
+    gone = [weakref.ref(thing) for thing in (model, x, log)]
+    gc.collect()
+    gc.disable()
+    try:
+        del model, x, log
+        alive = [reference() is not None for reference in gone]
+    finally:
+        gc.enable()
+    assert alive[1:] == [False, False]
+    gc.collect()
+    assert gone[0]() is None
+    assert activation.shape == (2, 3)
+
+
+def test_the_garbage_collector_stays_off_if_it_was_off() -> None:
+    gc.disable()
+    try:
+        tl.log_forward_pass(nn.Linear(3, 3), torch.randn(2, 3))
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+
+
+def test_the_model_trains_on_as_if_nothing_had_been() -> None:
+    """Logs between training steps change no step."""
+
+    def trained(logged: bool) -> list[Tensor]:
+        torch.manual_seed(0)
+        model = nn.Sequential(
+            nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.3), nn.ReLU(inplace=True), nn.Linear(4, 1)
+        )
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        out: list[Tensor] = []
+        model.register_forward_hook(lambda module, args, result: out.append(result))
+        for _ in range(4):
+            x = torch.randn(8, 3)
+            if logged:
+                tl.log_forward_pass(model, x)
+            else:
+                model(x)
+            optimizer.zero_grad()
+            out[-1].square().mean().backward()
+            optimizer.step()
+        return [tensor.detach() for tensor in model.state_dict().values()]
+
+    assert all(map(torch.equal, trained(logged=True), trained(logged=False)))
+
+
+# ---- after failure --------------------------------------------------------------------------------------------
+
+
+@failing_models
+@kinds_of_error
+def test_failure_leaves_no_trace(build: Callable[[Raise], nn.Module], kind: type[BaseException]) -> None:
+    model, x = build(failing_with(kind("stop"))), torch.randn(2, 3)
+    before = model_state(model)
+    with pytest.raises(kind):
+        tl.log_forward_pass(model, x)
+    assert model_state(model) == before
+    assert vars(x) == {}
+
+
+@failing_models
+@kinds_of_error
+def test_the_exception_is_the_users_own(build: Callable[[Raise], nn.Module], kind: type[BaseException]) -> None:
+    error = kind("stop")
+    with pytest.raises(kind) as caught:
+        tl.log_forward_pass(build(failing_with(error)), torch.randn(2, 3))
+    assert caught.value is error
+    assert error.args == ("stop",)
+    assert error.__cause__ is None and error.__context__ is None
+    assert traceback.extract_tb(error.__traceback__)[-1].name == "fail"
+
+
+@failing_models
+def test_a_plain_run_works_after_a_failed_one(build: Callable[[Raise], nn.Module]) -> None:
+    failing = [True]
+
+    def fail() -> None:
+        if failing:
+            raise Failure
+
+    model, x = build(fail), torch.randn(2, 3)
+    with pytest.raises(Failure):
+        tl.log_forward_pass(model, x)
+    failing.clear()
+    plain = model(x)
+    log = tl.log_forward_pass(model, x)
+    assert log.is_complete
+    assert torch.equal(log["output_1"].activation, plain)
+
+
+def test_the_partial_log_has_the_operations_before() -> None:
+    x = torch.randn(2, 3)
+    model = at_depth(2, failing_with(Failure("stop")))
+    with pytest.raises(Failure) as caught:
+        tl.log_forward_pass(model, x)
+    log = caught.value.partial_log
+    assert isinstance(log, tl.ModelLog) and not log.is_complete
+    assert [op.layer_type for op in log] == ["input", "exp", "exp", "linear", "relu"]
+    leaf = model.inner.inner
+    assert torch.equal(log["relu_1"].activation, leaf.fc(x.exp().exp()).relu())
+    assert log["relu_1"].containing_modules == ["inner", "inner.inner"]
+    assert log["relu_1"].parent_layers == [log["linear_1"].label]
+    assert log.module_num_passes["inner.inner.fc"] == 1
+    assert str(log) and str(log["relu_1"])
+
+
+def test_the_partial_log_of_a_torch_error() -> None:
+    """An operation that fails itself is not there; the ones before are."""
+
+    class WrongShapes(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return (x * 2) @ (x + 1)
+
+    with pytest.raises(RuntimeError, match="mat1 and mat2") as caught:
+        tl.log_forward_pass(WrongShapes(), torch.randn(2, 3))
+    assert [op.layer_type for op in caught.value.partial_log] == ["input", "mul", "add"]
+
+
+def test_the_partial_log_of_a_failed_write() -> None:
+    """A write that fails changes nothing in the log."""
+
+    class WrongWrite(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            y = x * 2
+            y[0] = torch.zeros(7)
+            return y
+
+    with pytest.raises(RuntimeError) as caught:
+        tl.log_forward_pass(WrongWrite(), torch.randn(2, 3))
+    assert [op.layer_type for op in caught.value.partial_log] == ["input", "mul", "zeros"]
+
+
+def test_an_error_that_the_model_catches_is_no_error() -> None:
+    class Trying(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            try:
+                x = x @ x
+            except RuntimeError:
+                x = x * 2
+            return x + 1
+
+    x = torch.randn(2, 3)
+    log = tl.log_forward_pass(Trying(), x)
+    assert [op.layer_type for op in log] == ["input", "mul", "add", "output"]
+    assert log["add_1"].parent_layers == ["mul_1_1"]
+
+
+def test_an_error_that_the_model_catches_around_a_submodule_is_no_error() -> None:
+    """The operations after it belong to the model again, not to the submodule that failed."""
+
+    class Trying(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.leaf = Middle(Leaf(failing_with(Failure("stop"))))
+
+        def forward(self, x: Tensor) -> Tensor:
+            try:
+                return self.leaf(x)
+            except Failure:
+                return x.sin()
+
+    log = tl.log_forward_pass(Trying(), torch.randn(2, 3))
+    assert log.is_complete
+    assert log["sin_1"].containing_modules == []
+    assert log["relu_1"].containing_modules == ["leaf", "leaf.inner"]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have notes since 3.11")
+def test_the_note_says_how_far_it_got() -> None:
+    with pytest.raises(Failure) as caught:
+        tl.log_forward_pass(at_depth(1, failing_with(Failure("stop"))), torch.randn(2, 3))
+    (note,) = caught.value.__notes__
+    line = Leaf.forward.__code__.co_firstlineno + 1
+    assert "3 operations" in note
+    assert "relu" in note and "inner" in note
+    assert f"{__file__}:{line}" in note
+    assert "partial_log" in note
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have notes since 3.11")
+def test_the_note_of_a_model_that_fails_at_once() -> None:
+    with pytest.raises(TypeError) as caught:
+        tl.log_forward_pass(nn.Linear(3, 3), [])
+    (note,) = caught.value.__notes__
+    assert "0 operations" in note
+    assert caught.value.partial_log.op_labels == []
+
+
+def test_a_frozen_exception_still_gets_through() -> None:
+    """Where nothing can be attached to the exception, the user still sees it."""
+
+    class Frozen(Exception):
+        def __setattr__(self, name: str, value: Any) -> None:
+            if name == "partial_log":
+                raise AttributeError("frozen")
+            super().__setattr__(name, value)
+
+    error = Frozen("stop")
+    with pytest.raises(Frozen) as caught:
+        tl.log_forward_pass(at_depth(0, failing_with(error)), torch.randn(2, 3))
+    assert caught.value is error
+
+
+# ---- importing ------------------------------------------------------------------------------------------------
+
+IMPORT_CHANGES_NOTHING = """
+import sys, torch, torch.nn.functional, torch.overrides, threading, gc, warnings
+
+def seen():
+    places = (torch, torch.Tensor, torch.nn.functional, torch.nn.Module, torch.overrides, torch._C, torch._tensor)
+    names = [{name: id(value) for name, value in vars(place).items()} for place in places]
+    return names, torch._C._len_torch_function_stack(), gc.isenabled(), id(threading.Thread), list(warnings.filters)
+
+before, modules = seen(), set(sys.modules)
+import torchlens
+assert seen() == before, "importing changed torch"
+heavy = {"pandas", "graphviz", "networkx", "matplotlib", "PIL", "IPython", "torch._dynamo", "torch._inductor"}
+new = {name for name in set(sys.modules) - modules if name in heavy}
+assert not new, f"importing imported {new}"
+torchlens.log_forward_pass(torch.nn.Linear(3, 3), torch.ones(2, 3))
+assert seen()[1:] == before[1:]
+new = {name for name in set(sys.modules) - modules if name in heavy}
+assert not new, f"logging imported {new}"
+"""
+
+
+def test_importing_changes_nothing() -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORT_CHANGES_NOTHING], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
