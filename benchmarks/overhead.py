@@ -132,9 +132,7 @@ def _summary(values: list[float]) -> str:
 
 
 def show_chain(lengths: list[int], rounds: int) -> None:
-    print(
-        f"\n{'tiny operations':<18}{'plain':>10}{'capture':>10}{'graph':>10}{'print':>10}   us each"
-    )
+    print(f"\n{'tiny operations':<18}{'plain':>10}{'capture':>10}{'graph':>10}{'print':>10}   us each")
     for length in lengths:
         rows = [_chain_round(length) for _ in range(rounds)]
         base, capture, graph, text = (statistics.median(column) for column in zip(*rows, strict=True))

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import copy
 import functools
+import pickle
+import threading
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +27,7 @@ import torch.nn.functional as F
 import torch.utils.checkpoint
 from torch import Tensor, nn, relu
 from torch.nn.utils import parametrizations
+from torch.utils.flop_counter import FlopCounterMode
 
 relu_held_in_a_partial = functools.partial(torch.clamp, min=0.1)
 
@@ -75,6 +78,7 @@ class Case:
     taps: ByMode = ""
     edges: Mapping[str, str] = field(default_factory=dict)
     params: Mapping[str, str] = field(default_factory=dict)  # the parameters that operations work with
+    origins: Mapping[str, str] = field(default_factory=dict)  # what must be among the ancestors, parameters included
     input_grad: bool = True  # inputs require grad in the runs with grad
     backward: bool = True  # the outputs can be differentiated twice over, once in each run
     modes: tuple[str, ...] = (*WITH_GRAD, *WITHOUT_GRAD)
@@ -434,6 +438,113 @@ def data_replaced(x: Tensor) -> Tensor:
     return tap(tap(y).cos()) + x
 
 
+@case(taps="mul_1_2 sin_1_4", origins={"output_1": "add_1"}, backward=False)
+def data_replaced_then_written(x: Tensor) -> Tensor:
+    """After `y.data = z` the two share memory, but each counts its own writes: writing to y changes z."""
+    y, z = tap(x.detach() * 2), tap(x.detach().sin())
+    y.data = z
+    y.add_(1)
+    return z.exp()
+
+
+@case(modes=WITHOUT_GRAD[:2], origins={"output_1": "add_1"}, warns=True)
+def set_then_written(x: Tensor) -> Tensor:
+    """`y.set_(z)`: the same by a call that torch shows to nobody."""
+    y, z = x * 2, x.sin()
+    y.set_(z)
+    y.add_(1)
+    return z.exp()
+
+
+@case(
+    taps="aliasupdate_1_3 mul_1_4",
+    edges={"sum_1_2": "input_1_0", "aliasupdate_1_3": "zeros_1_1 sum_1_2"},
+    modes=WITHOUT_GRAD,
+)
+def out_argument_that_is_a_view(x: Tensor) -> Tensor:
+    """`out=` into a row: the whole has changed."""
+    rows = torch.zeros(3, 3)
+    torch.sum(x, 0, out=rows[0])
+    return tap(tap(rows) * 2)
+
+
+@case(taps="foreachadd_1_3 foreachadd_2_4", edges={"add_1_5": "foreachadd_1_3 foreachadd_2_4"})
+def writes_to_a_list(x: Tensor) -> Tensor:
+    """One call overwrites every tensor of a list."""
+    a, b = x * 2, x.sin()
+    torch._foreach_add_([a, b], 1.0)
+    return tap(a) + tap(b)
+
+
+@case(taps="mul_1_1 exp_1_2", modes=WITHOUT_GRAD)
+def memory_freed(x: Tensor) -> Tensor:
+    """The storage is emptied by hand after its last use, as sharded training does."""
+    y = tap(x * 2)
+    z = tap(y.exp())
+    y.untyped_storage().resize_(0)
+    return z + 1
+
+
+@case(taps="mul_1_1 resize_1_2 fill_1_4 exp_1_5", modes=WITHOUT_GRAD)
+def resized(x: Tensor) -> Tensor:
+    """resize_ to fewer elements, then to more."""
+    y = tap(x * 2)
+    tap(y.resize_(1, 2))
+    y.resize_(3, 3)
+    y.fill_(2.0)
+    return tap(tap(y).exp())
+
+
+@case(
+    normal((2, 3), dtype=torch.complex64),
+    taps="mul_1_1 conj_1_2 add_1_3 aliasupdate_1_4",
+    edges={"aliasupdate_1_4": "mul_1_1 add_1_3"},
+)
+def write_through_a_conjugate(z: Tensor) -> Tensor:
+    """A conjugate is a view with a flag."""
+    y = tap(z * 2)
+    tap(tap(y.conj()).add_(1))
+    return tap(y) * 2
+
+
+@case(edges={"output_1_5": "aliasupdate_1_4"}, modes=WITHOUT_GRAD)
+def output_overwritten_through_a_view(x: Tensor) -> Tensor:
+    """The returned tensor was last changed through another one."""
+    y = x * 2
+    row = y[0]
+    row.zero_()
+    return y
+
+
+@case(taps="mul_1_1 aliasupdate_1_2 exp_1_3", modes=WITHOUT_GRAD, warns=True)
+def dlpack_alias(x: Tensor) -> Tensor:
+    """The same memory in a tensor that torch takes for another one's."""
+    y = tap(x * 2)
+    torch.from_dlpack(y).add_(1)
+    return tap(tap(y).exp())
+
+
+@case(modes=WITHOUT_GRAD, origins={"output_1": "input_1_0"})
+def there_and_back_through_numpy(x: Tensor) -> Tensor:
+    """The same memory again, by way of NumPy."""
+    y = x * 2
+    return torch.from_numpy(y.numpy()).exp()
+
+
+def views_of_one_tensor() -> list[Any]:
+    x = torch.randn(2, 3)
+    return [x, x[0]]
+
+
+@case(
+    views_of_one_tensor, edges={"aliasupdate_1_3": "input_1_0 add_1_2", "mul_1_4": "aliasupdate_1_3"}, input_grad=False
+)
+def inputs_that_share_memory(x: Tensor, row: Tensor) -> Tensor:
+    """One input is a view of the other, and is overwritten."""
+    row.add_(1)
+    return x * 2
+
+
 @case(
     lambda: [torch.from_numpy(np.ones((2, 3), dtype=np.float32))],
     taps="add_1_1 exp_1_2",
@@ -537,6 +648,41 @@ class BufferReassigned(nn.Module):
         y = tap(x + self.shift)
         self.shift = tap(self.shift * 0.5)
         return tap(y + self.shift)
+
+
+@case(origins={"output_1": "add_1"})
+class BuffersThatShareMemory(nn.Module):
+    """One buffer is a view of the other; written through one, read through the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("whole", torch.randn(4))
+        self.register_buffer("part", self.whole[:2])
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.part.add_(1)
+        return x.sum() * self.whole
+
+
+@case(
+    taps="add_1_2:1 add_1_2:2 mul_1_3:2",
+    params={"mul_1_3:2": "weight"},
+    origins={"add_1_2:2": "add_2_5"},
+    backward=False,
+)
+class StateWrittenThroughData(nn.Module):
+    """A buffer and a parameter changed through `.data` between two uses."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("shift", torch.randn(3))
+        self.weight = nn.Parameter(torch.randn(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = tap(x + self.shift) * self.weight
+        self.shift.data.add_(1)
+        self.weight.data.mul_(0.5)
+        return tap(tap(y.sin() + self.shift) * self.weight)
 
 
 @case(taps="ones_1_1 add_1_2 tensor_1_3 mul_1_4 arange_1_5 sub_1_6")
@@ -705,10 +851,10 @@ def autograd_function_writing_in_place(x: Tensor) -> Tensor:
     return tap(tap(AddedInPlace.apply(y)).exp())
 
 
-@case(normal((4, 3)), taps="", hooks=True)
+@case(normal((4, 3)), taps="mul_1_2", warns=True)
 def vmap_inside(x: Tensor) -> Tensor:
     """torch.vmap of a function of one row."""
-    return torch.vmap(lambda row: row.sin() + row.sum())(x) * 2
+    return tap(torch.vmap(lambda row: row.sin() + row.sum())(x) * 2)
 
 
 @case(taps="sin_1_1 mul_1_4", edges={"linear_1_2": "sin_1_1", "relu_1_3": "linear_1_2", "mul_1_4": "relu_1_3"})
@@ -768,10 +914,52 @@ def scripted(x: Tensor) -> Tensor:
     return (x * 2).relu()
 
 
-@case(taps="add_1_1 exp_1_3")
+@case(taps="add_1_1 exp_1_3", warns=True)
 def scripted_function_inside(x: Tensor) -> Tensor:
     """TorchScript runs where no mode sees it."""
     return tap(scripted(tap(x + 1)).exp())
+
+
+class Measured:
+    """No tensor, but torch functions take it."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return cls(func(*(a.tensor if isinstance(a, cls) else a for a in args), **(kwargs or {})))
+
+
+@case(taps="exp_1_3", origins={"output_1": "input_1_0"})
+def wrapper_with_torch_function(x: Tensor) -> Tensor:
+    """An object that is no tensor and overrides torch functions, as a TensorDict does."""
+    return tap(torch.add(Measured(x * 2), 1).tensor.exp())
+
+
+@case(taps="exp_1_2", warns=True)
+def thread_inside(x: Tensor) -> Tensor:
+    """A part of the work is done in another thread."""
+    results: list[Tensor] = []
+    grad = torch.is_grad_enabled()
+
+    def work() -> None:
+        with torch.set_grad_enabled(grad):
+            results.append((x * 2).relu())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    return tap(results[0].exp())
+
+
+@case(taps="ones_1_1 add_1_2 t_1_3 matmul_1_4")
+def modes_inside(x: Tensor) -> Tensor:
+    """A device context is a torch function mode, a FLOP counter a dispatch mode."""
+    with torch.device("cpu"):
+        y = tap(x + tap(torch.ones(3)))
+    with FlopCounterMode(display=False):
+        return tap(y @ tap(x.T))
 
 
 @case(taps="sum_1_4 grad_1_5 mul_1_6", edges={"grad_1_5": "sum_1_4 clone_1_2"}, backward=False)
@@ -1007,8 +1195,8 @@ def linear_algebra(x: Tensor) -> Tensor:
 
 @case(
     lambda: [torch.tensor([[0, 2, 5], [1, 1, 3]])],
-    params={"embedding_1": "table.weight", "embedding_2": "bounded.weight"},
-    taps="embedding_1 embedding_2",
+    taps="embedding_1_1 embedding_2_6",
+    params={"embedding_1_1": "table.weight", "embedding_2_6": "bounded.weight"},
 )
 class Embeddings(nn.Module):
     """Integer inputs; max_norm rescales the weight in place during the lookup."""
@@ -1046,6 +1234,30 @@ def selection_and_joining(x: Tensor) -> Tensor:
     filled = tap(x.masked_fill(tap(x < 0), 1.5))
     both = tap(torch.cat([chosen, filled], dim=1))
     return tap(torch.stack([both, both]))
+
+
+@case(taps="todense_1", modes=WITHOUT_GRAD, origins={"output_1": "mul_1"})
+def sparse_values_written(x: Tensor) -> Tensor:
+    """The values of a sparse tensor are overwritten through a view of them."""
+    sparse = x.to_sparse()
+    sparse._values().mul_(2)
+    return tap(sparse.to_dense())
+
+
+@case(taps="topaddedtensor_1", origins={"output_1": "input_1_0"}, backward=False)
+def jagged_tensors(x: Tensor) -> Tensor:
+    """Nested tensors of the newer layout."""
+    jagged = torch.nested.nested_tensor([x[0], x[1, :2]], layout=torch.jagged)
+    return tap((jagged * 2).to_padded_tensor(0.0))
+
+
+@case(taps="to_1_1 float_1_2 todense_1_6 to_2_9 matmul_1_12", modes=WITHOUT_GRAD)
+def unusual_layouts_and_dtypes(x: Tensor) -> Tensor:
+    """float8, uint16, MKL-DNN and compressed sparse rows."""
+    y = tap(tap(x.to(torch.float8_e4m3fn)).float())
+    y = y + tap((x.to_mkldnn() + x.to_mkldnn()).to_dense())
+    z = tap(torch.arange(3).to(torch.uint16))
+    return tap(x.to_sparse_csr() @ y.T) + z.float().sum()
 
 
 @case(lambda: [torch.randint(0, 5, (3, 4)), torch.rand(3, 4) > 0.5], taps="bitwiseor_1_2 add_1_4 sum_1_5 any_1_6")
@@ -1472,6 +1684,46 @@ class CopiesItsModuleInside(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return tap(copy.deepcopy(self.fc)(tap(self.fc(x))))
+
+
+@case(taps="linear_1_3 linear_2_4 add_1_5", hooks=False)
+class CopiesItself(nn.Module):
+    """The whole model copied in its own forward, a part of it pickled, and the copy called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.is_copy = nn.Linear(3, 3), False
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.is_copy:
+            return tap(self.fc(x))
+        twin = copy.deepcopy(self)
+        twin.fc, twin.is_copy = pickle.loads(pickle.dumps(self.fc)), True
+        return tap(twin(x) + tap(self.fc(x)))
+
+
+@case(taps="linear_1_5", hooks=False, backward=False)
+class ModuleMadeInside(nn.Module):
+    """A submodule that is not there before the forward pass."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.late = nn.Linear(3, 2)
+        return tap(self.late(x))
+
+
+@case(taps="source_1", hooks=False, warns=True)
+class EnsembleByVmap(nn.Module):
+    """Several modules run as one by stacking their parameters, the recipe of torch.func."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.members = nn.ModuleList([nn.Linear(3, 3) for _ in range(2)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        stacked = torch.func.stack_module_state(list(self.members))
+        base = copy.deepcopy(self.members[0])
+        run = torch.vmap(lambda p, b, t: torch.func.functional_call(base, (p, b), (t,)), in_dims=(0, 0, None))
+        return tap(run(*stacked, x)).sum(0)
 
 
 # ---- tensors that become Python values ------------------------------------------------------------------------

@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 import torch
 import torch.overrides
-from tests.models import CASES, Case, halve
+from tests.models import CASES, Case
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedTensorMixin
 
 import torchlens as tl
 
@@ -150,13 +151,14 @@ def model_state(model: nn.Module) -> list[Any]:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def what_torch_imports_late() -> None:
-    """At the first call of a custom operator, torch imports its compiler, which changes names in torch."""
-    halve(torch.ones(1))
+def what_torch_does_late() -> None:
+    """At the first call of a custom operator, or when a tensor is first pickled, torch changes itself."""
+    for case in CASES:
+        case.build().eval()(*case.inputs(), **case.kwargs())
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left(what_torch_imports_late: None) -> Iterator[None]:
+def nothing_is_left(what_torch_does_late: None) -> Iterator[None]:
     before = process_state()
     yield
     assert process_state() == before
@@ -179,9 +181,50 @@ def test_success_leaves_no_trace_on_the_model() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_case_leaves_no_trace_in_torch(case: Case) -> None:
     """The fixture looks around before and after."""
+    logged(case.build().eval(), case.inputs(), case.kwargs())
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_memory_stays_where_it_was(case: Case) -> None:
+    """Others may hold pointers into the memory of inputs, parameters and buffers: NumPy, a captured CUDA graph."""
+    moved = []
+    for run in (lambda model, args, kwargs: model(*args, **kwargs), logged):
+        model, args, kwargs = case.build().eval(), case.inputs(), case.kwargs()
+        tensors = [t for t in (*model.parameters(), *model.buffers(), *args, *kwargs.values()) if has_memory(t)]
+        before = [tensor.data_ptr() for tensor in tensors]
+        run(model, args, kwargs)
+        moved.append([tensor.data_ptr() != pointer for tensor, pointer in zip(tensors, before, strict=True)])
+    assert moved[0] == moved[1]
+
+
+def has_memory(thing: Any) -> bool:
+    return (
+        isinstance(thing, Tensor) and not isinstance(thing, UninitializedTensorMixin) and thing.layout == torch.strided
+    )
+
+
+def logged(model: nn.Module, args: list[Any], kwargs: dict[str, Any]) -> tl.ModelLog:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", tl.FidelityWarning)
-        tl.log_forward_pass(case.build().eval(), case.inputs(), case.kwargs())
+        return tl.log_forward_pass(model, args, kwargs)
+
+
+def test_an_array_over_an_input_sees_what_the_model_writes() -> None:
+    class Writing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.count.add_(1)
+            return x.mul_(2) + self.count
+
+    model, x = Writing(), torch.ones(2, 3)
+    arrays = x.numpy(), model.count.numpy()
+    log = tl.log_forward_pass(model, x)
+    assert [array.max() for array in arrays] == [2, 1]
+    arrays[0][:] = 5
+    assert x.max() == 5 and log["input_1"].activation.max() == 1 and log["mul_1"].activation.max() == 2
 
 
 def test_tensors_get_no_attributes() -> None:
@@ -197,14 +240,16 @@ def test_tensors_get_no_attributes() -> None:
 
 
 def test_a_forward_that_the_user_put_on_the_instance_stays() -> None:
+    """In its place among the attributes, too."""
     model = nn.Sequential(nn.Linear(3, 3))
     original = model[0].forward
-    mine = lambda x: original(x) * 2  # noqa: E731
-    model[0].forward = mine
+    model[0].forward = mine = lambda x: original(x) * 2
+    model[0].more = 1
     x = torch.randn(2, 3)
     before = model_state(model)
     log = tl.log_forward_pass(model, x)
-    assert model_state(model) == before and model[0].forward is mine
+    assert model[0].forward is mine
+    assert model_state(model) == before
     assert torch.equal(log["0"].activation, model(x))
 
 
@@ -276,6 +321,44 @@ def test_the_model_trains_on_as_if_nothing_had_been() -> None:
         return [tensor.detach() for tensor in model.state_dict().values()]
 
     assert all(map(torch.equal, trained(logged=True), trained(logged=False)))
+
+
+class Node:
+    """One of many objects that refer to each other."""
+
+    def __init__(self, tensor: Tensor, *others: Node) -> None:
+        self.tensor, self.left, self.right = tensor, others[:1], others[-1:]
+
+
+def test_objects_that_refer_to_each_other() -> None:
+    """Each of these objects is reached in many ways; each tensor is one entry."""
+
+    class First(nn.Module):
+        def forward(self, node: Node) -> Tensor:
+            return node.tensor * 2
+
+    node = Node(torch.ones(1))
+    for number in range(12):
+        node = Node(torch.full((1,), number), node)
+    log = tl.log_forward_pass(First(), [node])
+    assert len(log.input_layers) == 13
+
+
+def test_recursion_as_deep_as_in_a_plain_run() -> None:
+    class Recursive(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(3, 3)
+
+        def forward(self, x: Tensor, depth: int) -> Tensor:
+            return self(self.fc(x).tanh(), depth - 1) if depth else x
+
+    model, x, limit = Recursive(), torch.randn(2, 3), sys.getrecursionlimit()
+    plain = model(x, 180)
+    log = tl.log_forward_pass(model, [x, 180])
+    assert torch.equal(log["output_1"].activation, plain)
+    assert sys.getrecursionlimit() == limit
+    assert str(log) and str(log[-1])
 
 
 # ---- after failure --------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ __all__ = [
     "OpOverload",
     "OpOverloadPacket",
     "UninitializedTensorMixin",
+    "any_autocast",
     "autocast_state",
     "is_copy_on_write",
     "lazy_copy",
@@ -55,12 +56,11 @@ def mode_stack() -> list[Any]:
     return [_C._get_function_stack_at(i) for i in range(_C._len_torch_function_stack())]
 
 
-_any_autocast = _C._is_any_autocast_enabled
+#: Is autocast on, for any device?
+any_autocast = _C._is_any_autocast_enabled
 
 
 def autocast_state() -> tuple[tuple[str, torch.dtype], ...]:
-    """The devices for which autocast is on, each with its dtype; empty when it is off."""
-    if not _any_autocast():
-        return ()
+    """The devices for which autocast is on, each with its dtype."""
     devices = ("cpu", "cuda", "mps", "xpu")
     return tuple((d, torch.get_autocast_dtype(d)) for d in devices if torch.is_autocast_enabled(d))

@@ -50,10 +50,11 @@ class per_code(Generic[T]):
 class FuncCallLocation:
     """One place in the user's code from which something was called.
 
-        loc = FuncCallLocation(frame.f_code, frame.f_lasti)
-        loc.file, loc.line, loc.function
-        print(loc)                # the same with a few lines of code and an arrow
-        loc["call_linenum"]       # one of the four keys of the older dict form
+    >>> where = log["fc"].func_call_stack[0]
+    >>> where.function, where["call_linenum"] == where.line     # the older dict form has four keys
+    ('forward', True)
+
+    `print(where)` shows a few lines of the code, with an arrow.
 
     It is plain data: the code object is not kept, and the source is read when it is asked for.
     """

@@ -8,6 +8,7 @@ Everything is recomputed by scanning all operations, so that each function can b
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 Parents = Sequence[Sequence[int]]
 
@@ -97,7 +98,7 @@ def fold_loops(keys: Sequence[int], param_keys: Sequence[int], parents: Parents)
 
 def pieces(address: list[tuple[object, ...]], start: int, stop: int, period: int) -> Iterator[tuple[int, int, int]]:
     bounds = [start, *(i for i in range(start + 1, stop) if address[i] != address[i - 1]), stop]
-    for first, last in zip(bounds, bounds[1:], strict=False):
+    for first, last in pairwise(bounds):
         if last - first >= 2 * period:
             yield first, last, period
 

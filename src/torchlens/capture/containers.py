@@ -35,22 +35,24 @@ def children(container: Any) -> Iterator[tuple[str, Any]]:
 
 
 def tensors_in(container: Any) -> list[tuple[str, Tensor]]:
-    """Every tensor in a nest of containers, in order, with its path, such as `[0].logits`."""
+    """Every tensor in a nest of containers, in order, with its path, such as `[0].logits`.
+
+    Objects that are no containers are looked into as well, each once: they may refer to each other.
+    """
     found: list[tuple[str, Tensor]] = []
     _collect(container, "", set(), found)
     return found
 
 
-def _collect(thing: Any, path: str, above: set[int], found: list[tuple[str, Tensor]]) -> None:
+def _collect(thing: Any, path: str, seen: set[int], found: list[tuple[str, Tensor]]) -> None:
     if isinstance(thing, Tensor):
         found.append((path, thing))
-        return
-    if isinstance(thing, _ATOMS) or id(thing) in above:  # an object may refer back to what holds it
-        return
-    above.add(id(thing))
-    for step, member in children(thing):
-        _collect(member, path + step, above, found)
-    above.discard(id(thing))
+    elif not isinstance(thing, _ATOMS) and id(thing) not in seen:
+        seen.add(id(thing))
+        for step, member in children(thing):
+            _collect(member, path + step, seen, found)
+        if isinstance(thing, (tuple, list, dict)):
+            seen.discard(id(thing))
 
 
 def replace_tensors(thing: Any, replace: Callable[[Tensor], Any]) -> Any:

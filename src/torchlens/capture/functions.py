@@ -58,14 +58,13 @@ class Function:
         return f"Function({self.name}, {self.treatment.name})"
 
 
-_known: dict[Any, Function] = {}
+#: Every function met so far, as a torch function mode receives it.
+KNOWN: dict[Any, Function] = {}
 
 
-def function_of(func: Any) -> Function:
-    """Return the record for a torch function, as a torch function mode receives it."""
-    function = _known.get(func)
-    if function is None:
-        function = _known[func] = _classify(func)
+def meet(func: Any) -> Function:
+    """Classify a torch function that is not in KNOWN, and put it there."""
+    function = KNOWN[func] = _classify(func)
     return function
 
 

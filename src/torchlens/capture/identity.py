@@ -38,6 +38,7 @@ class Identity:
 
     def __init__(self, recording: Recording, residents: dict[int, tuple[str, str]], synthesize: Synthesize) -> None:
         self.recording = recording
+        self.keeping = recording.values_kept
         self.residents = residents  # id of each parameter and buffer: its role and address
         self.synthesize = synthesize
         self.live: dict[int, tuple[ref[Tensor], Value, int]] = {}
@@ -45,6 +46,8 @@ class Identity:
         self.writes: dict[int, list[_Write]] = {}  # by storage
         self.unversioned: set[int] = set()  # storages with an alias whose writes are not counted, such as x.data
         self.exposed: set[int] = set()  # storages that someone outside torch can write to
+        self.exports: dict[int, Value] = {}  # the values handed out, by where they begin
+        self.buffers = {address for role, address in residents.values() if role == "buffer"}
         self._aliases = _AliasIndex()
 
     # ---- lookup ---------------------------------------------------------------------------------------------
@@ -57,7 +60,7 @@ class Identity:
         _, value, version = entry
         if version != _UNVERSIONED and tensor._version != version:
             return self._changed(tensor, value)
-        if (version == _UNVERSIONED or self.unversioned) and self._writes_since(value, tensor):
+        if (version == _UNVERSIONED or self.unversioned) and self._writes_since(value.index, tensor):
             return self._changed(tensor, value)
         if self.exposed and _address(tensor) in self.exposed and _differ(value.saved, tensor):
             return self._changed(tensor, value)
@@ -71,23 +74,18 @@ class Identity:
     # ---- registration ---------------------------------------------------------------------------------------
 
     def new_value(
-        self,
-        tensor: Tensor,
-        role: str,
-        call: int = -1,
-        position: int | None = None,
-        address: str | None = None,
+        self, tensor: Tensor, role: str, call: int = -1, position: int | None = None, address: str | None = None
     ) -> Value:
         """Record that `tensor` now holds a new value."""
         grad_fn = None
         if tensor.requires_grad:
             node = tensor.grad_fn
             grad_fn = "" if node is None else type(node).__name__
+        saved = self._keep(tensor) if self.keeping else None
         values = self.recording.values
         value = Value(
-            len(values), role, call, position, address, _shape(tensor), tensor.dtype, tensor.device, grad_fn,
-            self._keep(tensor) if self.recording.values_kept else None,
-        )  # fmt: skip
+            len(values), role, call, position, address, _shape(tensor), tensor.dtype, tensor.device, grad_fn, saved
+        )
         values.append(value)
         self._bind(tensor, value)
         return value
@@ -139,11 +137,13 @@ class Identity:
         (a NumPy view of an input, a captured graph over parameters), so a value in it is copied at once.
         """
         try:
-            if storage_address(tensor) not in self.foreign:
+            # A lazy copy of a quantized tensor has no quantizer.
+            if storage_address(tensor) not in self.foreign and not tensor.is_quantized:
                 return lazy_copy(tensor.detach())
         except RuntimeError:
             pass  # no storage of the plain kind: sparse, nested, from NumPy, in shared memory
-        return tensor.detach().clone()
+        with torch.no_grad():
+            return tensor.clone()
 
     def expose(self, tensor: Any) -> None:
         """The memory of `tensor` is about to be handed out: from now on it is foreign, and may change unseen."""
@@ -152,6 +152,7 @@ class Identity:
             self._detach_lazy_copies(tensor)
             self.foreign.add(address)
             self.exposed.add(address)
+            self.exports[tensor.data_ptr()] = self.value_of(tensor)
 
     def _mark_foreign(self, tensor: Tensor) -> None:
         address = _address(tensor)
@@ -170,8 +171,12 @@ class Identity:
         if address is not None:
             self.writes.setdefault(address, []).append(_Write(value, _layout(tensor), reshapes))
 
+    def role_after_write(self, old: Value) -> str:
+        """A buffer stays a buffer when it is overwritten."""
+        return "update" if old.address in self.buffers else "op"
+
     def note_data_alias(self, tensor: Tensor) -> None:
-        """`tensor.data` was taken: writes through it are not counted."""
+        """`tensor.data` was taken or given: writes through the other one are not counted."""
         address = _address(tensor)
         if address is not None:
             self.unversioned.add(address)
@@ -183,15 +188,18 @@ class Identity:
         except RuntimeError:
             pass  # no memory
 
-    def _writes_since(self, value: Value, tensor: Tensor) -> list[_Write]:
+    def _writes_since(self, index: int, tensor: Tensor) -> list[_Write]:
+        """The writes to the memory of `tensor` after the value with this index was recorded.
+
+        Memory that was freed and used again for another tensor has only older writes, so they are never confused.
+        """
         address = _address(tensor)
-        if address is None:
-            return []
-        return [write for write in self.writes.get(address, ()) if write.value.index > value.index]
+        writes = self.writes.get(address, ()) if address is not None else ()
+        return [write for write in writes if write.value.index > index]
 
     def _changed(self, tensor: Tensor, value: Value) -> Value:
         """The memory of `tensor` may have been overwritten through another tensor since `value` was recorded."""
-        writes = self._writes_since(value, tensor)
+        writes = self._writes_since(value.index, tensor)
         layout = _layout(tensor)
         over = [write for write in writes if not write.reshapes and _overlap(write.layout, layout)]
         if not over:
@@ -203,9 +211,13 @@ class Identity:
                 f"a tensor of shape {tuple(value.shape)} was overwritten by something that could not be seen; "
                 "its new value is logged as 'aliasupdate', without what wrote it"
             )
-        role = "update" if value.role in ("buffer", "update") else "op"
-        layouts = {"layouts": (layout, *(write.layout for write in over))}
-        parents = (value, *(write.value for write in over))
+        return self._update(tensor, value, over)
+
+    def _update(self, tensor: Tensor, value: Value, writes: list[_Write]) -> Value:
+        """Record the value that `tensor` has after these writes through other tensors."""
+        layouts = {"layouts": (_layout(tensor), *(write.layout for write in writes))}
+        parents = (value, *(write.value for write in writes))
+        role = self.role_after_write(value)
         return self.synthesize(ALIAS_UPDATE, parents, layouts, tensor, role, value.address)
 
     # ---- tensors that no recorded call made -----------------------------------------------------------------
@@ -215,19 +227,30 @@ class Identity:
             empty = torch.Size(())
             return Value(-1, "param", -1, None, None, empty, tensor.dtype, tensor.device, None, None)
         if id(tensor) in self.residents:
-            return self._resident(tensor, *self.residents[id(tensor)])
+            role, place = self.residents[id(tensor)]
+            value = self._resident(tensor, role, place)
+            over = [write for write in self._writes_since(-1, tensor) if _overlap(write.layout, _layout(tensor))]
+            # Another tensor in the same memory may have been written to before this one is first used.
+            return self._update(tensor, value, over) if over else value
         base, same_layout = self._aliases.find(tensor)
         if base is not None and same_layout:
             self._bind(tensor, base)
             return self.value_of(tensor)
+        base = base or self._exported(tensor)
         if base is not None:
             return self.synthesize(IMPLICIT_VIEW, (base,), NO_KWARGS, tensor, "op", None)
         if tensor.grad_fn is not None:
             self.recording.warnings.append(
-                f"a tensor of shape {tuple(_shape(tensor))} was computed by something that could not be seen (TorchScript, "
-                "torch.func, another thread, or code before the forward pass); it is logged as a 'source'"
+                f"a tensor of shape {tuple(_shape(tensor))} was computed by something that could not be seen "
+                "(TorchScript, torch.func, another thread, code before the forward pass); it is logged as a 'source'"
             )
         return self._resident(tensor, "source", None)
+
+    def _exported(self, tensor: Tensor) -> Value | None:
+        """The value that came back from NumPy as this tensor, if it did."""
+        if not self.exports or _address(tensor) is None or tensor.untyped_storage().resizable():
+            return None
+        return self.exports.get(tensor.data_ptr())
 
     def _resident(self, tensor: Tensor, role: str, address: str | None) -> Value:
         self._mark_foreign(tensor)
@@ -276,9 +299,9 @@ class _AliasIndex:
 
 def _address(tensor: Tensor) -> int | None:
     try:
-        return storage_address(tensor) or None
+        return storage_address(tensor if tensor.layout is not torch.sparse_coo else tensor._values()) or None
     except RuntimeError:
-        return None  # sparse and other layouts have no storage
+        return None  # other layouts have no storage
 
 
 def _shape(tensor: Tensor) -> torch.Size:
@@ -312,7 +335,10 @@ def _overlap(one: Layout, other: Layout) -> bool:
 
 def _differ(saved: Tensor | None, tensor: Tensor) -> bool | None:
     """Is the tensor no longer what was saved? None if that can't be known."""
-    if saved is None or saved.shape != tensor.shape:
-        return None
-    same = (saved == tensor.detach()) | ((saved != saved) & (tensor.detach() != tensor.detach()))
-    return not bool(same.all())
+    try:
+        if saved is None or saved.shape != tensor.shape:
+            return None
+        now = tensor.detach()
+        return not bool(((saved == now) | ((saved != saved) & (now != now))).all())
+    except RuntimeError:
+        return None  # sparse, fake, nested: not to be compared

@@ -123,7 +123,9 @@ def _uninstall(modules: list[nn.Module]) -> None:
             del _installed[id(module)]
             attributes = vars(module)
             for name in ("_call_impl", "forward"):
-                if isinstance(attributes.get(name), StandIn):  # the forward may have put something else there
+                if not isinstance(attributes.get(name), StandIn):  # the model may have put something else there
+                    continue
+                if name in entry.replaced:
+                    attributes[name] = entry.replaced[name]
+                else:
                     del attributes[name]
-                    if name in entry.replaced:
-                        attributes[name] = entry.replaced[name]

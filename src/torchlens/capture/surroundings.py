@@ -39,6 +39,7 @@ class _Shared:
             self.users += 1
             if self.users == 1:
                 self.undo.enter_context(_collector_held_off())
+                self.undo.enter_context(_deeper_recursion())
                 self.undo.enter_context(_honest_overrides(is_ours))
                 if "torch._dynamo" in sys.modules:  # importing it takes seconds, and nothing compiles without it
                     self.undo.enter_context(torch.compiler.set_stance("force_eager"))
@@ -63,6 +64,18 @@ def _collector_held_off() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+@contextmanager
+def _deeper_recursion() -> Iterator[None]:
+    """Each module call takes a few more frames than without us: a recursive model must get as deep all the same."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(2 * limit)
+    try:
+        yield
+    finally:
+        if sys.getrecursionlimit() == 2 * limit:
+            sys.setrecursionlimit(limit)
 
 
 @contextmanager

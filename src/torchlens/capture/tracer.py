@@ -17,14 +17,14 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
-from .._torch import autocast_state, no_torch_function, pop_mode, push_mode
+from .._torch import any_autocast, autocast_state, no_torch_function, pop_mode, push_mode
 from .containers import rebuild, replace_tensors, tensors_in
-from .functions import OUTPUT, Function, Treatment, function_of
+from .functions import KNOWN, OUTPUT, Function, Treatment, meet
 from .identity import Identity
 from .modules import MODULE_BOUNDARY
 from .records import NO_KWARGS, Call, Event, ModuleCall, Recording, Site, Value
 
-DESCEND, IGNORE, OPAQUE = Treatment.DESCEND, Treatment.IGNORE, Treatment.OPAQUE
+RECORD, IGNORE, OPAQUE = Treatment.RECORD, Treatment.IGNORE, Treatment.OPAQUE
 
 _PLAIN = {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.Size, torch.layout}
 _NO_SUBCLASS = ((), (Tensor,))
@@ -53,14 +53,17 @@ class Tracer(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        function = function_of(func)
-        treatment = function.treatment
+        function = KNOWN.get(func) or meet(func)
         kwargs = kwargs or NO_KWARGS
-        if treatment is IGNORE or treatment is OPAQUE:
+        if function.treatment is RECORD and not types:
+            return self._record(function, func, args, kwargs)
+        if function.treatment is IGNORE or function.treatment is OPAQUE:
             return func(*args, **kwargs)
+        if not all(issubclass(kind, Tensor) for kind in types):
+            return self._delegate(func, types, args, kwargs)
         # A tensor subclass wants to see the function itself, not what it is made of. And some functions call
         # themselves once more; the inner call is then the lowest level there is.
-        if treatment is DESCEND and types in _NO_SUBCLASS and not (self.descent and self.descent[-1] is func):
+        if function.twin and types in _NO_SUBCLASS and not (self.descent and self.descent[-1] is func):
             return self._descend(function, func, args, kwargs)
         return self._record(function, func, args, kwargs)
 
@@ -74,47 +77,55 @@ class Tracer(TorchFunctionMode):
             pop_mode()
             self.descent.pop()
 
+    def _delegate(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Let an object that is no tensor, such as a dict of tensors, do what it does for this function, and watch."""
+        push_mode(self)
+        try:
+            for argument in [*args, *kwargs.values()]:
+                if type(argument) in types and not isinstance(argument, Tensor):
+                    result = argument.__torch_function__(func, types, args, kwargs)
+                    if result is not NotImplemented:
+                        return result
+        finally:
+            pop_mode()
+        return func(*args, **kwargs)
+
     def _record(self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        identity = self.identity
+        calls = self.recording.calls
+        written: tuple[Tensor, ...] = ()
+        overwritten: tuple[Value, ...] = ()
         with no_torch_function():
             stored = self._stored
             stored_args = tuple([stored(argument) for argument in args])
-            stored_kwargs = {key: stored(a) for key, a in kwargs.items()} if kwargs else kwargs
-            written: tuple[Tensor, ...] = ()
-            overwritten: tuple[Value, ...] = ()
+            stored_kwargs = {name: stored(argument) for name, argument in kwargs.items()} if kwargs else kwargs
             if function.written is not None or "out" in kwargs:
                 written = self._before_write(function, args, kwargs)
-                overwritten = tuple([self.identity.value_of(tensor) for tensor in written])
+                overwritten = tuple([identity.value_of(tensor) for tensor in written])
             if function.escapes:
-                self.identity.expose(args[0])
+                identity.expose(args[0])
             rng = _generator_state(kwargs) if function.random else None
-            state = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast_state())
+            autocast = autocast_state() if any_autocast() else ()
+            state = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast)
 
         start = perf_counter_ns()
         result = func(*args, **kwargs)
         time = perf_counter_ns() - start
 
         with no_torch_function():
-            outputs = self._outputs(result)
+            if type(result) is Tensor:
+                outputs: tuple[Value, ...] = (identity.new_value(result, "op", len(calls)),)
+            else:
+                outputs = self._outputs(result)
             if written:
                 outputs += self._after_write(function, written, overwritten)
             if outputs:
                 site = frames_above(2)
-                self.recording.calls.append(
-                    Call(
-                        function,
-                        stored_args,
-                        stored_kwargs,
-                        outputs,
-                        overwritten,
-                        self.module_call,
-                        site,
-                        time,
-                        rng,
-                        state,
-                    )
-                )
+                module = self.module_call
+                call = Call(function, stored_args, stored_kwargs, outputs, overwritten, module, site, time, rng, state)
+                calls.append(call)
                 if function.name == "data":
-                    self.identity.note_data_alias(args[0])
+                    identity.note_data_alias(args[-1])
             elif function.reads:
                 self._read(function, stored_args, result)
         return result
@@ -165,7 +176,7 @@ class Tracer(TorchFunctionMode):
             if value is not None and value.call == call:
                 value.address = old.address
             else:
-                role = "update" if old.role in ("buffer", "update") else "op"
+                role = self.identity.role_after_write(old)
                 value = self.identity.new_value(tensor, role, call, address=old.address)
                 unreturned.append(value)
             self.identity.after_write(tensor, value, function.reshapes)

@@ -57,8 +57,13 @@ class Conditions:
     def ends(self) -> list[int]:
         """The entries that conditions were decided by: those seen, and single bools that nothing else used."""
         seen = {place for condition in self.seen for place in condition.places}
-        unused = {place for place in range(len(self._graph.entries)) if self._is_unused_bool(place)}
-        return sorted(seen | unused)
+        return sorted(seen | self._unasked_bools)
+
+    @cached_property
+    def _unasked_bools(self) -> set[int]:
+        """Single bools that nothing used and whose conversion, if there was one, could not be seen."""
+        asked = {place for event in self._graph.recording.events for place in self._places(event)}
+        return {p for p in range(len(self._graph.entries)) if p not in asked and self._is_unused_bool(p)}
 
     def is_terminal_bool(self, place: int) -> bool:
         """Was a condition decided by this entry, and nothing else computed from it?"""
@@ -100,10 +105,8 @@ class Conditions:
     @property
     def is_branching(self) -> bool:
         """Did a tensor decide what ran next? A single bool that nothing used counts if nothing else is known."""
-        if any(c.statement.kind in BRANCHING or c.statement.kind == "unknown" for c in self.seen):
-            return True
-        known = {place for condition in self.seen for place in condition.places}
-        return any(place not in known for place in self.ends)
+        kinds = {condition.statement.kind for condition in self.seen}
+        return bool(kinds & {*BRANCHING, "unknown"} or self._unasked_bools)
 
     def outcome(self, condition: Condition) -> bool | None:
         """Which way the test went, where this one tensor decided it."""

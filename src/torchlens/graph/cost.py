@@ -140,7 +140,13 @@ def register_formula(*names: str) -> Callable[[Formula], Formula]:
 
 
 def unregister_formula(name: str) -> None:
-    """Forget the formula of `name`, for example to register a better one."""
+    """Forget the formula of `name`, for example to register a better one.
+
+    >>> @register_formula("my_op")
+    ... def my_op(call):
+    ...     return Cost(flops=call.size)
+    >>> unregister_formula("my_op")
+    """
     if name not in _formulas:
         raise KeyError(f"there is no formula for {name!r}")
     del _formulas[name]

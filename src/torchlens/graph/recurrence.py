@@ -3,7 +3,7 @@
     layers = find_layers(keys=[-1, 0, 1, 0, 1], param_keys=[-1, 7, -1, 7, -1], parents=[[], [0], [1], [2], [3]])
     # input, fc, relu, fc, relu  ->  [0, 1, 2, 1, 2]
 
-Three rules, the three steps of `find_layers`:
+Three rules:
 
 1. Operations that apply the same function to the same parameters are passes of one layer, always.
 2. Equal parameter-free operations at the same place next to two passes of a layer are passes of one layer too.
@@ -20,6 +20,9 @@ The rules can pull an operation two ways. Four conventions settle it:
   first stays: places after a pass are looked at before places ahead of it, nearer ones before farther ones.
 * *The longest loop wins.* A shorter one may lie inside one pass of it or outside, and is cut where it straddles.
 * *A sum of many tensors is no loop.* A loop of a single operation must read the same other operands every time.
+
+Known limits: a parameter-free loop around an inner loop of varying length is no exact repetition, so only parts of
+it are found; bodies longer than `EXHAUSTIVE_PERIOD` operations are found by a guess that rarely misses one.
 """
 
 from __future__ import annotations
@@ -58,7 +61,8 @@ def find_layers(keys: Sequence[int], param_keys: Sequence[int], parents: Sequenc
     program = _Program.read(keys, param_keys, parents)
     places = _fold_loops(program)
     layers = _grow_layers(program, places)
-    return _number_by_first_use(layers).tolist()
+    numbers: list[int] = _number_by_first_use(layers).tolist()
+    return numbers
 
 
 @dataclass(frozen=True)
@@ -346,8 +350,8 @@ def _look_around(program: _Program, places: Ints) -> _Sights:
     spots = _number_by_first_use(kinds * len(kinds) + _ranks(lines))
     order = np.argsort(viewers, kind="stable")
     heads = np.searchsorted(viewers[order], np.arange(2 * size + 1))
-    columns = (column[order].tolist() for column in (targets, spots, viewers % size))
-    return _Sights(heads.tolist(), *columns, spot_count=len(kinds) + 1)
+    targets, spots, viewers = targets[order], spots[order], viewers[order] % size
+    return _Sights(heads.tolist(), targets.tolist(), spots.tolist(), viewers.tolist(), len(kinds) + 1)
 
 
 def _ranks(values: Ints) -> Ints:
@@ -368,7 +372,7 @@ class _Growth:
         self.clock = [0] * size  # the pass in which a place ran, on the clock of its layer
         self.members: dict[int, list[int]] = {}  # of the layers that have met another
         self.ticks: set[int] = set()  # layer and clock of all those members, as one number
-        self.apart: set[int] = set()  # pairs of layers once refused: they can only become more alike in passes
+        self.apart: set[int] = set()  # pairs of layers that were refused once, and stay so
 
     def seed(self, passes: list[int]) -> None:
         """Make the passes of one set of parameters a layer."""

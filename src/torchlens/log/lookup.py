@@ -25,12 +25,14 @@ class Lookup:
     def places(self, key: str) -> list[int]:
         """The entries meant by a name. Raises if there is none, or if the name is ambiguous."""
         key = key.strip()
+        if key == "self":
+            return self._module_outputs("")
         name, _, suffix = key.rpartition(":")
         if name and suffix.isdigit():
             return [self._one_pass(name, int(suffix), key)]
         if key in self._layers:
             return self._graph.layer_entries[self._layers[key]]
-        if key in self._graph.modules.numbers:
+        if key and key in self._graph.modules.numbers:
             return self._module_outputs(key)
         return self._containing(key)
 

@@ -23,7 +23,7 @@ from .summary import Text, summarize
 
 @dataclass(frozen=True)
 class Conditional:
-    """One time that a tensor decided what the model did."""
+    """One time that a tensor decided what the model did: an entry of `log.conditionals`."""
 
     value: Any  # what the tensor became: True, False, a number
     kind: str  # "if", "elif", "while", "assert", "ternary", "comprehension", "guard", "boolop", "call", "unknown"

@@ -1,0 +1,43 @@
+"""The README's example runs and prints what the README says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import torchlens as tl
+
+README = (Path(__file__).parents[1] / "README.md").read_text()
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+
+
+def run_first_block() -> dict[str, Any]:
+    names: dict[str, Any] = {}
+    exec(compile(BLOCKS[0][1], "<readme>", "exec"), names)
+    return names
+
+
+def timeless(text: str) -> list[str]:
+    return re.sub(r"Time elapsed: .*", "Time elapsed:", text.strip()).splitlines()
+
+
+def test_the_example_prints_what_is_shown(capsys: Any) -> None:
+    log = run_first_block()["log"]
+    assert timeless(capsys.readouterr().out) == timeless(BLOCKS[1][1])
+    assert timeless(str(log["fc:2"])) == timeless(BLOCKS[3][1])
+
+
+def test_the_questions_have_answers() -> None:
+    names = run_first_block()
+    for line in BLOCKS[2][1].splitlines():
+        question, _, comment = line.partition("#")
+        answer = eval(question, names)
+        assert answer is not None and answer != []
+        if comment.strip().startswith("["):
+            assert repr(answer) == comment.strip()
+
+
+def test_public_names_are_there() -> None:
+    assert [name for name in tl.__all__ if not hasattr(tl, name)] == []
+    assert tl.__all__ == sorted(tl.__all__)
