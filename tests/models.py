@@ -84,6 +84,7 @@ class Case:
     modes: tuple[str, ...] = (*WITH_GRAD, *WITHOUT_GRAD)
     hooks: bool = True  # a forward hook on each submodule sees each of its calls and changes no path
     warns: bool = False
+    repeatable: bool = True  # no random numbers, uninitialised memory or caches of torch's in the log
 
     def tap_labels(self, mode: str) -> list[str]:
         if isinstance(self.taps, str):
@@ -485,7 +486,7 @@ def memory_freed(x: Tensor) -> Tensor:
     return z + 1
 
 
-@case(taps="mul_1_1 resize_1_2 fill_1_4 exp_1_5", modes=WITHOUT_GRAD)
+@case(taps="mul_1_1 resize_1_2 fill_1_4 exp_1_5", modes=WITHOUT_GRAD, repeatable=False)
 def resized(x: Tensor) -> Tensor:
     """resize_ to fewer elements, then to more."""
     y = tap(x * 2)
@@ -516,7 +517,7 @@ def output_overwritten_through_a_view(x: Tensor) -> Tensor:
     return y
 
 
-@case(taps="mul_1_1 aliasupdate_1_2 exp_1_3", modes=WITHOUT_GRAD, warns=True)
+@case(taps="mul_1_1 aliasupdate_1_4 exp_1_5", modes=WITHOUT_GRAD, warns=True)
 def dlpack_alias(x: Tensor) -> Tensor:
     """The same memory in a tensor that torch takes for another one's."""
     y = tap(x * 2)
@@ -750,7 +751,7 @@ class Dropouts(nn.Module):
         return tap(self.drop_more(tap(self.fc(tap(self.drop(x))))))
 
 
-@case(taps="rand_1_1 add_1_2 randnlike_1_3 mul_1_4 bernoulli_1_7")
+@case(taps="rand_1_1 add_1_2 randnlike_1_3 mul_1_4 bernoulli_1_7", repeatable=False)
 def noise_made_inside(x: Tensor) -> Tensor:
     """Random tensors made in forward, by torch and by NumPy."""
     y = tap(x + tap(torch.rand(3)))
@@ -951,6 +952,13 @@ def thread_inside(x: Tensor) -> Tensor:
     thread.start()
     thread.join()
     return tap(results[0].exp())
+
+
+@case(taps="sum_1_1 gt_1_2 add_1", origins={"output_1": "input_1_0"})
+def conditional_operator(x: Tensor) -> Tensor:
+    """torch.cond, which traces both branches with fake tensors before it runs one."""
+    chosen = torch.cond(tap(tap(x.sum()) > 0), lambda t: t * 2, lambda t: t * 3, (x,))
+    return tap(chosen + 1)
 
 
 @case(taps="ones_1_1 add_1_2 t_1_3 matmul_1_4")
@@ -1236,7 +1244,11 @@ def selection_and_joining(x: Tensor) -> Tensor:
     return tap(torch.stack([both, both]))
 
 
-@case(taps="todense_1", modes=WITHOUT_GRAD, origins={"output_1": "mul_1"})
+@case(
+    taps="todense_1_5",
+    modes=WITHOUT_GRAD,
+    edges={"aliasupdate_1_4": "tosparse_1_1 mul_1_3", "todense_1_5": "aliasupdate_1_4"},
+)
 def sparse_values_written(x: Tensor) -> Tensor:
     """The values of a sparse tensor are overwritten through a view of them."""
     sparse = x.to_sparse()
@@ -1244,7 +1256,7 @@ def sparse_values_written(x: Tensor) -> Tensor:
     return tap(sparse.to_dense())
 
 
-@case(taps="topaddedtensor_1", origins={"output_1": "input_1_0"}, backward=False)
+@case(taps="topaddedtensor_1", origins={"output_1": "input_1_0"}, backward=False, repeatable=False)
 def jagged_tensors(x: Tensor) -> Tensor:
     """Nested tensors of the newer layout."""
     jagged = torch.nested.nested_tensor([x[0], x[1, :2]], layout=torch.jagged)
@@ -1646,7 +1658,13 @@ class Parametrized(nn.Module):
         return tap(self.spectral(tap(self.normed(x))))
 
 
-@case(normal((4, 3)), taps="linear_1_3 batchnorm_1_10", params={"linear_1_3": "lazy.weight lazy.bias"}, hooks=False)
+@case(
+    normal((4, 3)),
+    taps="linear_1_3 batchnorm_1_10",
+    params={"linear_1_3": "lazy.weight lazy.bias"},
+    hooks=False,
+    repeatable=False,
+)
 class LazyModules(nn.Module):
     """Parameters that get their shape in the first forward; the module changes its class."""
 
@@ -1702,7 +1720,7 @@ class CopiesItself(nn.Module):
         return tap(twin(x) + tap(self.fc(x)))
 
 
-@case(taps="linear_1_5", hooks=False, backward=False)
+@case(taps="linear_1_5", hooks=False, backward=False, repeatable=False)
 class ModuleMadeInside(nn.Module):
     """A submodule that is not there before the forward pass."""
 

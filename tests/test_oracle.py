@@ -25,6 +25,9 @@ import torchlens as tl
 
 RUNS = [pytest.param(case, mode, id=f"{case.name}-{mode}") for case in CASES for mode in case.modes]
 every_run = pytest.mark.parametrize(("case", "mode"), RUNS)
+runs_of_modules = pytest.mark.parametrize(
+    ("case", "mode"), [run for run in RUNS if run.values[0].hooks and isinstance(run.values[0].build, type)]
+)
 differentiable_runs = pytest.mark.parametrize(
     ("case", "mode"), [run for run in RUNS if run.values[0].backward and run.values[1] in WITH_GRAD]
 )
@@ -328,7 +331,7 @@ def origins(log: tl.ModelLog, label: str) -> set[str]:
     return found | {address for ancestor in found for address in log[ancestor].param_addresses}
 
 
-@pytest.mark.parametrize(("case", "mode"), [run for run in RUNS if run.values[0].hooks])
+@runs_of_modules
 def test_module_outputs_are_what_forward_hooks_see(case: Case, mode: str) -> None:
     seen = hooked_run(case, mode)
     log = logged_run(case, mode).log
