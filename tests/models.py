@@ -29,7 +29,7 @@ from torch import Tensor, nn, relu
 from torch.nn.utils import parametrizations
 from torch.utils.flop_counter import FlopCounterMode
 
-relu_held_in_a_partial = functools.partial(torch.clamp, min=0.1)
+clamp_held_in_a_partial = functools.partial(torch.clamp, min=0.1)
 
 # ---- the oracle's probe ---------------------------------------------------------------------------------------
 
@@ -144,11 +144,11 @@ class PlainChain(nn.Module):
 
 @case(taps="relu_1_1 exp_1_2 relu_2_3 tanh_1_4 relu_3_5 sin_1_6 clamp_1_7")
 def relu_in_every_spelling(x: Tensor) -> Tensor:
-    """Functional, module, method, imported by name, held in a partial."""
+    """From nn.functional, from torch, imported by name, held in a partial."""
     x = tap(tap(F.relu(x)).exp())
     x = tap(tap(torch.relu(x)).tanh())
     x = tap(tap(relu(x)).sin())
-    return tap(relu_held_in_a_partial(x))
+    return tap(clamp_held_in_a_partial(x))
 
 
 @case(

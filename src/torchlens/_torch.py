@@ -16,7 +16,6 @@ __all__ = [
     "UninitializedTensorMixin",
     "any_autocast",
     "autocast_state",
-    "is_copy_on_write",
     "lazy_copy",
     "mode_stack",
     "no_torch_function",
@@ -38,9 +37,6 @@ pop_mode = _C._pop_torch_function_stack
 
 #: Where a tensor's storage object lives: equal for tensors that share memory. Raises for layouts without storage.
 storage_address = _C._storage_address
-
-#: Is this tensor's memory shared with a lazy copy?
-is_copy_on_write = _C._is_cow_tensor
 
 
 def _copy(tensor: Tensor) -> Tensor:

@@ -10,10 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-_ATOMS = (
-    str, bytes, bool, int, float, complex, type(None), range, slice, torch.Size, torch.dtype, torch.device,
-    torch.Generator, nn.Module, type, ModuleType, FunctionType, BuiltinFunctionType, MethodType,
-)  # fmt: skip
+#: What can hold no tensor, by exact type: asked for every argument of every module, so it must be quick.
+_PLAIN = {int, float, bool, complex, str, bytes, type(None), range, torch.Size, torch.dtype, torch.device}
+
+#: The same by class, for the rest.
+_ATOMS = (*_PLAIN, slice, torch.Generator, nn.Module, type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
 
 
 def children(container: Any) -> Iterator[tuple[str, Any]]:
@@ -45,6 +46,8 @@ def tensors_in(container: Any) -> list[tuple[str, Tensor]]:
 
 
 def _collect(thing: Any, path: str, seen: set[int], found: list[tuple[str, Tensor]]) -> None:
+    if type(thing) in _PLAIN:
+        return
     if isinstance(thing, Tensor):
         found.append((path, thing))
     elif not isinstance(thing, _ATOMS) and id(thing) not in seen:
@@ -53,6 +56,20 @@ def _collect(thing: Any, path: str, seen: set[int], found: list[tuple[str, Tenso
             _collect(member, path + step, seen, found)
         if isinstance(thing, (tuple, list, dict)):
             seen.discard(id(thing))
+
+
+def flat_tensors(container: tuple[Any, ...] | list[Any]) -> list[Tensor]:
+    """The tensors of `tensors_in` without their paths; quick where there is little to look into."""
+    found: list[Tensor] = []
+    for member in container:
+        kind = type(member)
+        if kind is Tensor:
+            found.append(member)
+        elif kind is tuple or kind is list:
+            found += flat_tensors(member)
+        elif kind not in _PLAIN:
+            found += [tensor for _, tensor in tensors_in(member)]
+    return found
 
 
 def replace_tensors(thing: Any, replace: Callable[[Tensor], Any]) -> Any:

@@ -14,12 +14,15 @@ from weakref import ref
 import torch
 from torch import Tensor
 
-from .._torch import UninitializedTensorMixin, is_copy_on_write, lazy_copy, storage_address
+from .._torch import UninitializedTensorMixin, lazy_copy, storage_address
 from .functions import ALIAS_UPDATE, IMPLICIT_VIEW, Function
 from .records import NO_KWARGS, Recording, Value
 
 #: Adds a call that no code made: (function, arguments, keyword arguments, tensor it explains, role, address).
 Synthesize = Callable[[Function, tuple[Any, ...], Mapping[str, Any], Tensor, str, "str | None"], Value]
+
+#: The parameters and buffers of the model by id, each with its role and address.
+Residents = dict[int, tuple[Tensor, str, str]]
 
 #: Size, strides, offset and item size of a tensor in its memory; None where there is no such thing.
 Layout = tuple[torch.Size, tuple[int, ...], int, int] | None
@@ -36,10 +39,10 @@ class _Write(NamedTuple):
 class Identity:
     """Knows every tensor of a forward pass by its latest value."""
 
-    def __init__(self, recording: Recording, residents: dict[int, tuple[str, str]], synthesize: Synthesize) -> None:
+    def __init__(self, recording: Recording, residents: Residents, synthesize: Synthesize) -> None:
         self.recording = recording
         self.keeping = recording.values_kept
-        self.residents = residents  # id of each parameter and buffer: its role and address
+        self.residents = residents
         self.synthesize = synthesize
         self.live: dict[int, tuple[ref[Tensor], Value, int]] = {}
         self.foreign: set[int] = set()  # storages that someone else may read or write at the address they have now
@@ -47,8 +50,12 @@ class Identity:
         self.unversioned: set[int] = set()  # storages with an alias whose writes are not counted, such as x.data
         self.exposed: set[int] = set()  # storages that someone outside torch can write to
         self.exports: dict[int, Value] = {}  # the values handed out, by where they begin
-        self.buffers = {address for role, address in residents.values() if role == "buffer"}
+        self.buffers = {address for _, role, address in residents.values() if role == "buffer"}
         self._aliases = _AliasIndex()
+        for tensor, role, address in residents.values():
+            self._mark_foreign(tensor)
+            if role == "param" and not isinstance(tensor, UninitializedTensorMixin):
+                self._add_param(tensor, address)
 
     # ---- lookup ---------------------------------------------------------------------------------------------
 
@@ -137,9 +144,8 @@ class Identity:
         (a NumPy view of an input, a captured graph over parameters), so a value in it is copied at once.
         """
         try:
-            # A lazy copy of a quantized tensor has no quantizer.
-            if storage_address(tensor) not in self.foreign and not tensor.is_quantized:
-                return lazy_copy(tensor.detach())
+            if storage_address(tensor) not in self.foreign and not tensor.is_quantized:  # it would lose its quantizer
+                return lazy_copy(tensor.detach() if tensor.requires_grad else tensor)
         except RuntimeError:
             pass  # no storage of the plain kind: sparse, nested, from NumPy, in shared memory
         with torch.no_grad():
@@ -149,10 +155,9 @@ class Identity:
         """The memory of `tensor` is about to be handed out: from now on it is foreign, and may change unseen."""
         address = _address(tensor) if isinstance(tensor, Tensor) else None
         if address is not None:
-            self._detach_lazy_copies(tensor)
+            self.exports[self._own_memory(tensor)] = self.value_of(tensor)
             self.foreign.add(address)
             self.exposed.add(address)
-            self.exports[tensor.data_ptr()] = self.value_of(tensor)
 
     def _mark_foreign(self, tensor: Tensor) -> None:
         address = _address(tensor)
@@ -163,7 +168,13 @@ class Identity:
 
     def before_write(self, tensor: Tensor) -> None:
         """A call is about to overwrite `tensor`."""
-        self._detach_lazy_copies(tensor)  # growing memory that has lazy copies is an error inside torch
+        value = self.current(tensor)
+        saved = value.saved if value is not None else None
+        if saved is not None and value is not None and value.role == "op" and saved.nbytes == _storage_size(tensor):
+            # The first write would make torch copy the memory, with one thread; this does the same with all of them.
+            value.saved = saved.clone()
+            del saved
+        self._own_memory(tensor)  # growing memory that has lazy copies is an error inside torch
 
     def after_write(self, tensor: Tensor, value: Value, reshapes: bool) -> None:
         """A call has overwritten `tensor`, whose value is now `value`."""
@@ -181,12 +192,12 @@ class Identity:
         if address is not None:
             self.unversioned.add(address)
 
-    def _detach_lazy_copies(self, tensor: Tensor) -> None:
+    def _own_memory(self, tensor: Tensor) -> int:
+        """Cut `tensor` loose from its lazy copies; return where its memory is now, 0 if it has none."""
         try:
-            if is_copy_on_write(tensor):
-                tensor.data_ptr()  # asking for the address to write to makes the memory its own
+            return tensor.data_ptr()  # asking for the address to write to makes the memory its own
         except RuntimeError:
-            pass  # no memory
+            return 0  # fake, sparse
 
     def _writes_since(self, index: int, tensor: Tensor) -> list[_Write]:
         """The writes to the memory of `tensor` after the value with this index was recorded.
@@ -227,10 +238,13 @@ class Identity:
             empty = torch.Size(())
             return Value(-1, "param", -1, None, None, empty, tensor.dtype, tensor.device, None, None)
         if id(tensor) in self.residents:
-            role, place = self.residents[id(tensor)]
-            value = self._resident(tensor, role, place)
-            over = [write for write in self._writes_since(-1, tensor) if _overlap(write.layout, _layout(tensor))]
+            _, role, address = self.residents[id(tensor)]
+            is_param = role == "param"  # made by a lazy module just now; all others are known from the start
+            value = self._add_param(tensor, address) if is_param else self.new_value(tensor, role, address=address)
+            if not self.writes:
+                return value
             # Another tensor in the same memory may have been written to before this one is first used.
+            over = [write for write in self._writes_since(-1, tensor) if _overlap(write.layout, _layout(tensor))]
             return self._update(tensor, value, over) if over else value
         base, same_layout = self._aliases.find(tensor)
         if base is not None and same_layout:
@@ -244,7 +258,8 @@ class Identity:
                 f"a tensor of shape {tuple(_shape(tensor))} was computed by something that could not be seen "
                 "(TorchScript, torch.func, another thread, code before the forward pass); it is logged as a 'source'"
             )
-        return self._resident(tensor, "source", None)
+        self._mark_foreign(tensor)
+        return self.new_value(tensor, "source")
 
     def _exported(self, tensor: Tensor) -> Value | None:
         """The value that came back from NumPy as this tensor, if it did."""
@@ -252,13 +267,12 @@ class Identity:
             return None
         return self.exports.get(tensor.data_ptr())
 
-    def _resident(self, tensor: Tensor, role: str, address: str | None) -> Value:
-        self._mark_foreign(tensor)
-        if role != "param":
-            return self.new_value(tensor, role, address=address)
+    def _add_param(self, tensor: Tensor, address: str) -> Value:
         params = self.recording.params
         grad_fn = "" if tensor.requires_grad else None
-        value = Value(len(params), role, -1, None, address, tensor.shape, tensor.dtype, tensor.device, grad_fn, tensor)
+        value = Value(
+            len(params), "param", -1, None, address, _shape(tensor), tensor.dtype, tensor.device, grad_fn, tensor
+        )
         params.append(value)
         self._bind(tensor, value)
         return value
@@ -302,6 +316,14 @@ def _address(tensor: Tensor) -> int | None:
         return storage_address(tensor if tensor.layout is not torch.sparse_coo else tensor._values()) or None
     except RuntimeError:
         return None  # other layouts have no storage
+
+
+def _storage_size(tensor: Tensor) -> int:
+    """Bytes of the memory behind a tensor, -1 if that can't be said."""
+    try:
+        return tensor.untyped_storage().nbytes()
+    except RuntimeError:
+        return -1
 
 
 def _shape(tensor: Tensor) -> torch.Size:

@@ -8,7 +8,6 @@ whatever threads, and the last capture to end takes them away. Compared with hoo
 
 from __future__ import annotations
 
-import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -59,27 +58,33 @@ class StandIn:
         self.method: Callable[..., Any] = getattr(module, name)
         self.module = module
         self.is_forward = name == "forward"
-        functools.update_wrapper(self, self.method)  # code that asks for the signature of forward gets it
+        self.__wrapped__ = self.method  # code that asks for the signature of forward gets it
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "method":  # while a copy of this object is being made, it is not there yet
+            raise AttributeError(name)
+        return getattr(self.method, name)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        watchers = _watchers.here
-        if not watchers:
+        calls = []
+        for watcher in _watchers.here:
+            call = watcher.enter_module(self.module, self.is_forward, args, kwargs)
+            if call is not None:
+                calls.append((watcher, call))
+        if not calls:
             return self.method(*args, **kwargs)
-        module, is_forward = self.module, self.is_forward
-        calls = [(watcher, watcher.enter_module(module, is_forward, args, kwargs)) for watcher in watchers]
         result = None
         try:
             result = self.method(*args, **kwargs)
             return result
         finally:
             for watcher, call in calls:
-                if call is not None:
-                    watcher.leave_module(call, result)
+                watcher.leave_module(call, result)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """A model that copies a module of its own in forward gets a copy that calls itself, not the original."""
         copied = memo.get(id(self.module), self.module)
-        return getattr(type(copied), self.__name__).__get__(copied)  # type: ignore[attr-defined]
+        return getattr(type(copied), "forward" if self.is_forward else "_call_impl").__get__(copied)
 
 
 #: Where one module's frames end and the caller's begin.

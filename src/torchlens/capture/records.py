@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -135,8 +135,7 @@ class ModuleCall:
         self.exited: tuple[Value, ...] = ()  # values among the results
 
 
-@dataclass(frozen=True)
-class ModuleInfo:
+class ModuleInfo(NamedTuple):
     """What is known of a module from the model's structure alone."""
 
     address: str  # "" for the model itself
@@ -146,8 +145,7 @@ class ModuleInfo:
     class_qualname: str
 
 
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
+class TensorInfo(NamedTuple):
     """A parameter or buffer of the model, used or not."""
 
     address: str
@@ -166,8 +164,7 @@ class TensorInfo:
         return self.numel * self.dtype.itemsize
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """A tensor became a Python value: `if t:`, `t.item()`, `torch.equal(a, b)` ..."""
 
     function: str

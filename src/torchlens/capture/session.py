@@ -12,6 +12,7 @@ from .._torch import UninitializedTensorMixin, no_torch_function
 from ..options import Options
 from . import rng
 from .containers import tensors_in
+from .identity import Residents
 from .modules import watch_modules
 from .records import ModuleInfo, Recording, TensorInfo
 from .surroundings import prepared_surroundings
@@ -25,7 +26,7 @@ def record(
     started = time.perf_counter()
     recording = Recording(type(model).__name__, values_kept=options.layers_to_save == "all")
     modules = _describe_modules(model, recording)
-    tracer = Tracer(recording, _describe_tensors(model, recording), modules)
+    tracer = Tracer(recording, _describe_tensors(modules, recording), list(modules))
     recording.seed = rng.begin(options.random_seed)
     recording.start_time = time.time()
     error = None
@@ -38,7 +39,7 @@ def record(
         tracer.record_output(result)
         recording.complete = True
         if _was_lazy(recording):
-            _describe_tensors(model, recording)
+            _describe_tensors(modules, recording)
     except BaseException as raised:
         error = raised
         _forget_unfinished(recording)
@@ -58,35 +59,32 @@ def _input_tensors(args: list[Any], kwargs: dict[str, Any]) -> Iterator[tuple[st
         yield from ((name + path, tensor) for path, tensor in tensors_in(argument))
 
 
-def _describe_modules(model: nn.Module, recording: Recording) -> list[nn.Module]:
+def _describe_modules(model: nn.Module, recording: Recording) -> dict[nn.Module, list[str]]:
+    """List the modules; return each with its addresses."""
     addresses: dict[nn.Module, list[str]] = {}
     for address, module in model.named_modules(remove_duplicate=False):
         addresses.setdefault(module, []).append(address)
     for module, names in addresses.items():
         kind = type(module)
         qualname = f"{kind.__module__}.{kind.__qualname__}"
-        info = ModuleInfo(names[0], tuple(names), kind.__name__, module.training, qualname)
-        recording.modules.append(info)
-    return list(addresses)
+        recording.modules.append(ModuleInfo(names[0], tuple(names), kind.__name__, module.training, qualname))
+    return addresses
 
 
-def _describe_tensors(model: nn.Module, recording: Recording) -> dict[int, tuple[str, str]]:
-    """List the parameters and buffers; return role and address of each by the tensor's id."""
-    residents: dict[int, tuple[str, str]] = {}
-    recording.param_infos.clear()
-    recording.buffer_infos.clear()
-    for role, named, infos in (
-        ("param", model.named_parameters(remove_duplicate=False), recording.param_infos),
-        ("buffer", model.named_buffers(remove_duplicate=False), recording.buffer_infos),
-    ):
-        addresses: dict[int, list[str]] = {}
-        tensors: dict[int, Tensor] = {}
-        for address, tensor in named:
-            addresses.setdefault(id(tensor), []).append(address)
-            tensors[id(tensor)] = tensor
-        for key, names in addresses.items():
-            residents.setdefault(key, (role, names[0]))
-            infos.append(_tensor_info(tensors[key], names))
+def _describe_tensors(modules: dict[nn.Module, list[str]], recording: Recording) -> Residents:
+    """List the parameters and buffers."""
+    residents: Residents = {}
+    for role, attribute in (("param", "_parameters"), ("buffer", "_buffers")):
+        found: dict[int, tuple[Tensor, list[str]]] = {}
+        for module, addresses in modules.items():
+            for name, tensor in getattr(module, attribute).items():
+                if tensor is not None:
+                    names = found.setdefault(id(tensor), (tensor, []))[1]
+                    names += [f"{address}.{name}" if address else name for address in addresses]
+        infos = recording.param_infos if role == "param" else recording.buffer_infos
+        infos[:] = [_tensor_info(tensor, names) for tensor, names in found.values()]
+        for key, (tensor, names) in found.items():
+            residents.setdefault(key, (tensor, role, names[0]))
     return residents
 
 

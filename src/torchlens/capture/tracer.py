@@ -18,9 +18,9 @@ from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from .._torch import any_autocast, autocast_state, no_torch_function, pop_mode, push_mode
-from .containers import rebuild, replace_tensors, tensors_in
+from .containers import flat_tensors, rebuild, replace_tensors, tensors_in
 from .functions import KNOWN, OUTPUT, Function, Treatment, meet
-from .identity import Identity
+from .identity import Identity, Residents
 from .modules import MODULE_BOUNDARY
 from .records import NO_KWARGS, Call, Event, ModuleCall, Recording, Site, Value
 
@@ -34,9 +34,7 @@ _NO_STATE = (False, False, ())
 class Tracer(TorchFunctionMode):
     """While active, appends every torch call of this thread to a `Recording`."""
 
-    def __init__(
-        self, recording: Recording, residents: dict[int, tuple[str, str]], modules: Sequence[nn.Module]
-    ) -> None:
+    def __init__(self, recording: Recording, residents: Residents, modules: Sequence[nn.Module]) -> None:
         super().__init__()
         self.recording = recording
         self.identity = Identity(recording, residents, self._synthesize)
@@ -145,7 +143,7 @@ class Tracer(TorchFunctionMode):
 
     def _before_write(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Tensor, ...]:
         targets = function.written(args, kwargs) if function.written else []
-        tensors = tuple([tensor for _, tensor in tensors_in([*targets, kwargs.get("out")])])
+        tensors = tuple(flat_tensors([*targets, kwargs["out"]] if "out" in kwargs else targets))
         for tensor in tensors:
             self.identity.before_write(tensor)
         return tensors
@@ -217,9 +215,9 @@ class Tracer(TorchFunctionMode):
             return None
         self.call_counts[number] += 1
         with no_torch_function():
-            entered = self._known_values((args, kwargs))
+            entered = self._known_values((*args, *kwargs.values()))
         calls = len(self.recording.calls)
-        call = ModuleCall(number, self.call_counts[number], self.module_call, frames_above(3), calls, entered)
+        call = ModuleCall(number, self.call_counts[number], self.module_call, frames_above(2), calls, entered)
         self.module_call = len(self.recording.module_calls)
         self.recording.module_calls.append(call)
         if not is_forward:
@@ -228,17 +226,13 @@ class Tracer(TorchFunctionMode):
 
     def leave_module(self, call: ModuleCall, result: Any) -> None:
         with no_torch_function():
-            call.exited = self._known_values(result)
+            call.exited = self._known_values((result,))
         call.stop = len(self.recording.calls)
         self.module_call = call.parent
         self.forward_due = None
 
-    def _known_values(self, container: Any) -> tuple[Value, ...]:
-        current = self.identity.current
-        if isinstance(container, Tensor):
-            value = current(container)
-            return () if value is None else (value,)
-        values = [current(tensor) for _, tensor in tensors_in(container)]
+    def _known_values(self, container: tuple[Any, ...]) -> tuple[Value, ...]:
+        values = [self.identity.current(tensor) for tensor in flat_tensors(container)]
         return tuple([value for value in values if value is not None])
 
     # ---- the end --------------------------------------------------------------------------------------------
