@@ -448,15 +448,6 @@ def data_replaced_then_written(x: Tensor) -> Tensor:
     return z.exp()
 
 
-@case(modes=WITHOUT_GRAD[:2], origins={"output_1": "add_1"}, warns=True)
-def set_then_written(x: Tensor) -> Tensor:
-    """`y.set_(z)`: the same by a call that torch shows to nobody."""
-    y, z = x * 2, x.sin()
-    y.set_(z)
-    y.add_(1)
-    return z.exp()
-
-
 @case(
     taps="aliasupdate_1_3 mul_1_4",
     edges={"sum_1_2": "input_1_0", "aliasupdate_1_3": "zeros_1_1 sum_1_2"},
@@ -852,7 +843,7 @@ def autograd_function_writing_in_place(x: Tensor) -> Tensor:
     return tap(tap(AddedInPlace.apply(y)).exp())
 
 
-@case(normal((4, 3)), taps="mul_1_2", warns=True)
+@case(normal((4, 3)), taps="mul_1_2", modes=WITH_GRAD, warns=True)
 def vmap_inside(x: Tensor) -> Tensor:
     """torch.vmap of a function of one row."""
     return tap(torch.vmap(lambda row: row.sin() + row.sum())(x) * 2)
@@ -915,7 +906,7 @@ def scripted(x: Tensor) -> Tensor:
     return (x * 2).relu()
 
 
-@case(taps="add_1_1 exp_1_3", warns=True)
+@case(taps="add_1_1 exp_1_3", modes=WITH_GRAD, warns=True)
 def scripted_function_inside(x: Tensor) -> Tensor:
     """TorchScript runs where no mode sees it."""
     return tap(scripted(tap(x + 1)).exp())
@@ -938,7 +929,7 @@ def wrapper_with_torch_function(x: Tensor) -> Tensor:
     return tap(torch.add(Measured(x * 2), 1).tensor.exp())
 
 
-@case(taps="exp_1_2", warns=True)
+@case(taps="exp_1_2", modes=WITH_GRAD, warns=True)
 def thread_inside(x: Tensor) -> Tensor:
     """A part of the work is done in another thread."""
     results: list[Tensor] = []
@@ -954,7 +945,7 @@ def thread_inside(x: Tensor) -> Tensor:
     return tap(results[0].exp())
 
 
-@case(taps="sum_1_1 gt_1_2 add_1", origins={"output_1": "input_1_0"})
+@case(taps="sum_1_1 gt_1_2 add_1", origins={"output_1": "input_1_0"}, modes=WITHOUT_GRAD)
 def conditional_operator(x: Tensor) -> Tensor:
     """torch.cond, which traces both branches with fake tensors before it runs one."""
     chosen = torch.cond(tap(tap(x.sum()) > 0), lambda t: t * 2, lambda t: t * 3, (x,))
@@ -1727,21 +1718,6 @@ class ModuleMadeInside(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         self.late = nn.Linear(3, 2)
         return tap(self.late(x))
-
-
-@case(taps="source_1", hooks=False, warns=True)
-class EnsembleByVmap(nn.Module):
-    """Several modules run as one by stacking their parameters, the recipe of torch.func."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.members = nn.ModuleList([nn.Linear(3, 3) for _ in range(2)])
-
-    def forward(self, x: Tensor) -> Tensor:
-        stacked = torch.func.stack_module_state(list(self.members))
-        base = copy.deepcopy(self.members[0])
-        run = torch.vmap(lambda p, b, t: torch.func.functional_call(base, (p, b), (t,)), in_dims=(0, 0, None))
-        return tap(run(*stacked, x)).sum(0)
 
 
 # ---- tensors that become Python values ------------------------------------------------------------------------

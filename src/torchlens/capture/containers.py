@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -58,8 +58,8 @@ def _collect(thing: Any, path: str, seen: set[int], found: list[tuple[str, Tenso
             seen.discard(id(thing))
 
 
-def flat_tensors(container: tuple[Any, ...] | list[Any]) -> list[Tensor]:
-    """The tensors of `tensors_in` without their paths; quick where there is little to look into."""
+def flat_tensors(container: Iterable[Any]) -> list[Tensor]:
+    """The tensors in a nest of containers, without paths; quick, since it looks into nothing but containers."""
     found: list[Tensor] = []
     for member in container:
         kind = type(member)
@@ -67,8 +67,12 @@ def flat_tensors(container: tuple[Any, ...] | list[Any]) -> list[Tensor]:
             found.append(member)
         elif kind is tuple or kind is list:
             found += flat_tensors(member)
-        elif kind not in _PLAIN:
-            found += [tensor for _, tensor in tensors_in(member)]
+        elif kind in _PLAIN:
+            continue
+        elif isinstance(member, Tensor):
+            found.append(member)
+        elif isinstance(member, (tuple, list, Mapping)) or dataclasses.is_dataclass(member):
+            found += flat_tensors([inner for _, inner in children(member)])
     return found
 
 

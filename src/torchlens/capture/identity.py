@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .._torch import UninitializedTensorMixin, lazy_copy, storage_address
 from .functions import ALIAS_UPDATE, IMPLICIT_VIEW, Function
-from .records import NO_KWARGS, Recording, Value
+from .records import NO_KWARGS, Facts, Recording, Value
 
 #: Adds a call that no code made: (function, arguments, keyword arguments, tensor it explains, role, address).
 Synthesize = Callable[[Function, tuple[Any, ...], Mapping[str, Any], Tensor, str, "str | None"], Value]
@@ -88,11 +88,13 @@ class Identity:
         if tensor.requires_grad:
             node = tensor.grad_fn
             grad_fn = "" if node is None else type(node).__name__
-        saved = self._keep(tensor) if self.keeping else None
+        saved = facts = None
+        if self.keeping:
+            saved = self._keep(tensor)
+        if saved is None or saved.is_nested:
+            facts = _facts(tensor)
         values = self.recording.values
-        value = Value(
-            len(values), role, call, position, address, _shape(tensor), tensor.dtype, tensor.device, grad_fn, saved
-        )
+        value = Value(len(values), role, call, position, address, facts, grad_fn, saved)
         values.append(value)
         self._bind(tensor, value)
         return value
@@ -111,18 +113,7 @@ class Identity:
         saved = origin.saved
         if origin.role == "param" and saved is not None:
             saved = saved.detach().clone() if self.recording.values_kept else None
-        value = Value(
-            len(values),
-            role,
-            call,
-            None,
-            address,
-            origin.shape,
-            origin.dtype,
-            origin.device,
-            origin.grad_fn,
-            saved,
-        )
+        value = Value(len(values), role, call, None, address, origin.facts, origin.grad_fn, saved)
         values.append(value)
         return value
 
@@ -235,8 +226,7 @@ class Identity:
 
     def _unknown(self, tensor: Tensor) -> Value:
         if isinstance(tensor, UninitializedTensorMixin):  # a lazy module's: it is nothing yet, and not remembered
-            empty = torch.Size(())
-            return Value(-1, "param", -1, None, None, empty, tensor.dtype, tensor.device, None, None)
+            return Value(-1, "param", -1, None, None, (torch.Size(()), tensor.dtype, tensor.device), None, None)
         if id(tensor) in self.residents:
             _, role, address = self.residents[id(tensor)]
             is_param = role == "param"  # made by a lazy module just now; all others are known from the start
@@ -255,7 +245,7 @@ class Identity:
             return self.synthesize(IMPLICIT_VIEW, (base,), NO_KWARGS, tensor, "op", None)
         if tensor.grad_fn is not None:
             self.recording.warnings.append(
-                f"a tensor of shape {tuple(_shape(tensor))} was computed by something that could not be seen "
+                f"a tensor of shape {tuple(_facts(tensor)[0])} was computed by something that could not be seen "
                 "(TorchScript, torch.func, another thread, code before the forward pass); it is logged as a 'source'"
             )
         self._mark_foreign(tensor)
@@ -270,9 +260,7 @@ class Identity:
     def _add_param(self, tensor: Tensor, address: str) -> Value:
         params = self.recording.params
         grad_fn = "" if tensor.requires_grad else None
-        value = Value(
-            len(params), "param", -1, None, address, _shape(tensor), tensor.dtype, tensor.device, grad_fn, tensor
-        )
+        value = Value(len(params), "param", -1, None, address, _facts(tensor), grad_fn, tensor)
         params.append(value)
         self._bind(tensor, value)
         return value
@@ -326,11 +314,12 @@ def _storage_size(tensor: Tensor) -> int:
         return -1
 
 
-def _shape(tensor: Tensor) -> torch.Size:
+def _facts(tensor: Tensor) -> Facts:
     try:
-        return tensor.shape
+        shape = tensor.shape
     except RuntimeError:  # a nested tensor: so many tensors, of sizes that differ
-        return torch.Size((tensor.size(0), *[-1] * (tensor.dim() - 1)))
+        shape = torch.Size((tensor.size(0), *[-1] * (tensor.dim() - 1)))
+    return shape, tensor.dtype, tensor.device
 
 
 def _layout(tensor: Tensor) -> Layout:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 #: Frames from the call outwards to the module call it ran in, flattened: code, instruction, code, instruction, ...
 Site = tuple[Any, ...]
 
+#: Shape, type and device of a tensor.
+Facts = tuple[torch.Size, torch.dtype, torch.device]
+
 NO_KWARGS: Mapping[str, Any] = {}
 
 
@@ -32,18 +35,7 @@ class Value:
     that a call wrote into without returning it, "output" a tensor that the model returned.
     """
 
-    __slots__ = (
-        "address",
-        "call",
-        "device",
-        "dtype",
-        "grad_fn",
-        "index",
-        "position",
-        "role",
-        "saved",
-        "shape",
-    )
+    __slots__ = ("_facts", "address", "call", "grad_fn", "index", "position", "role", "saved")
 
     def __init__(
         self,
@@ -52,9 +44,7 @@ class Value:
         call: int,
         position: int | None,
         address: str | None,
-        shape: torch.Size,
-        dtype: torch.dtype,
-        device: torch.device,
+        facts: Facts | None,
         grad_fn: str | None,
         saved: Tensor | None,
     ) -> None:
@@ -63,11 +53,29 @@ class Value:
         self.call = call  # place in Recording.calls, -1 for none
         self.position = position  # place in the tuple or list that the call returned
         self.address = address  # of a buffer or parameter, in the model; of an input or output, in its container
-        self.shape = shape
-        self.dtype = dtype
-        self.device = device
+        self._facts = facts  # shape, type and device; None if the saved tensor can tell
         self.grad_fn = grad_fn  # class name; "" for a leaf that requires grad; None when no grad is required
         self.saved = saved
+
+    @property
+    def facts(self) -> Facts:
+        """Shape, type and device."""
+        if self._facts is None:
+            assert self.saved is not None
+            self._facts = (self.saved.shape, self.saved.dtype, self.saved.device)
+        return self._facts
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.facts[0]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.facts[1]
+
+    @property
+    def device(self) -> torch.device:
+        return self.facts[2]
 
     def __repr__(self) -> str:
         return f"Value({self.role} {self.index}, shape={tuple(self.shape)})"

@@ -19,12 +19,30 @@ if TYPE_CHECKING:
 def group_layers(graph: Graph) -> None:
     """Give every entry its layer and its pass."""
     keys, param_keys = _keys(graph)
-    graph.layers = find_layers(keys, param_keys, graph.parents)
+    repeats = _may_repeat(keys, param_keys)
+    graph.layers = find_layers(keys, param_keys, graph.parents) if repeats else list(range(len(keys)))
     graph.layer_entries = [[] for _ in range(max(graph.layers, default=-1) + 1)]
     graph.passes = []
     for place, layer in enumerate(graph.layers):
         graph.layer_entries[layer].append(place)
         graph.passes.append(len(graph.layer_entries[layer]))
+
+
+def _may_repeat(keys: list[int], param_keys: list[int]) -> bool:
+    """Could anything recur? Not if no parameters are used twice and no operation comes twice between two such uses."""
+    seen_params: set[int] = set()
+    stretch: set[int] = set()
+    for key, param_key in zip(keys, param_keys, strict=True):
+        if param_key >= 0:
+            if param_key in seen_params:
+                return True
+            seen_params.add(param_key)
+            stretch.clear()
+        elif key >= 0:
+            if key in stretch:
+                return True
+            stretch.add(key)
+    return False
 
 
 def _keys(graph: Graph) -> tuple[list[int], list[int]]:
