@@ -4,7 +4,8 @@
 
 Runs are interleaved (plain, floor, log, metadata, plain, ...), since the machine is shared; each figure is the median
 of the ratios of neighbouring runs. "floor" is a bare interception that does nothing but keep a reference to every
-output: what any tool of this kind pays. "log" saves everything and builds and prints the whole log.
+output; "copies" is the same with a copy of whatever an in-place operation is about to overwrite, without which the
+kept values would be wrong. "log" saves everything and builds and prints the whole log.
 """
 
 from __future__ import annotations
@@ -40,6 +41,17 @@ class KeepOutputs(TorchFunctionMode):
         if isinstance(result, Tensor):
             self.kept.append(result.detach())
         return result
+
+
+class KeepAndCopy(KeepOutputs):
+    """The floor, with right values: what is overwritten is copied before."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        in_place = (name.endswith("_") and not name.endswith("__")) or bool(kwargs and kwargs.get("inplace"))
+        if in_place and args and isinstance(args[0], Tensor):
+            self.kept.append(args[0].detach().clone())
+        return super().__torch_function__(func, types, args, kwargs)
 
 
 class Chain(nn.Module):
@@ -82,6 +94,12 @@ def floor(model: nn.Module, x: Tensor) -> None:
         model(x)
 
 
+def copies(model: nn.Module, x: Tensor) -> None:
+    mode = KeepAndCopy()
+    with mode:
+        model(x)
+
+
 def full_log(model: nn.Module, x: Tensor) -> None:
     str(tl.log_forward_pass(model, x))
 
@@ -90,7 +108,12 @@ def metadata(model: nn.Module, x: Tensor) -> None:
     str(tl.get_model_metadata(model, x))
 
 
-MODES: dict[str, Callable[[nn.Module, Tensor], None]] = {"floor": floor, "log": full_log, "metadata": metadata}
+MODES: dict[str, Callable[[nn.Module, Tensor], None]] = {
+    "floor": floor,
+    "copies": copies,
+    "log": full_log,
+    "metadata": metadata,
+}
 
 
 def seconds(run: Callable[[nn.Module, Tensor], None], model: nn.Module, x: Tensor) -> float:
@@ -115,11 +138,11 @@ def ratios(model: nn.Module, x: Tensor, rounds: int) -> dict[str, list[float]]:
 
 
 def show_models(rounds: int) -> None:
-    print(f"{'model':<18}{'floor':>16}{'log':>16}{'metadata':>16}   target for log")
+    print(f"{'model':<18}" + "".join(f"{mode:>18}" for mode in MODES) + "   target for log")
     for name, (model, x, target) in models().items():
         with torch.no_grad():
             found = ratios(model, x, rounds)
-        cells = "".join(f"{_summary(found[mode]):>16}" for mode in MODES)
+        cells = "".join(f"{_summary(found[mode]):>18}" for mode in MODES)
         limit = max(target, 1.2 * statistics.median(found["floor"]))
         met = "met" if statistics.median(found["log"]) <= limit else "MISSED"
         print(f"{name:<18}{cells}   {target:.2f} or 1.2 x floor = {limit:.2f}: {met}", flush=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
     from .graph import Graph
 
 #: Statements that choose what runs next; an assert does not.
-BRANCHING = ("if", "elif", "while", "ternary", "comprehension", "guard", "boolop")
-_TESTS = (*BRANCHING, "assert")
+BRANCHING = {"if", "elif", "while", "ternary", "comprehension", "guard", "boolop"}
+_TESTS = BRANCHING | {"assert"}
 
 
 @dataclass(frozen=True)
@@ -29,86 +28,70 @@ class Condition:
     statement: Statement
     places: tuple[int, ...]  # the entries that were asked
 
+    @property
+    def outcome(self) -> bool | None:
+        """Which way the test went, where this one tensor decided it."""
+        result = self.event.result
+        return self.statement.outcome(result) if isinstance(result, bool) else None
 
+
+@dataclass(frozen=True)
 class Conditions:
     """The conditions of a graph and the operations that are there only to evaluate them."""
 
-    def __init__(self, graph: Graph) -> None:
-        self._graph = graph
+    seen: list[Condition]
+    ends: set[int]  # the entries that conditions were decided by
+    branch: set[int]  # the entries that only serve to evaluate a condition
+    starts: list[tuple[int, int]]  # edges on which a condition branch leaves the main path
+    is_branching: bool  # did a tensor decide what ran next?
 
-    @cached_property
-    def seen(self) -> list[Condition]:
-        """Conversions of a tensor to a Python bool, and to a number inside a test, in the user's code."""
-        found = []
-        for event in self._graph.recording.events:
-            innermost = next(frames(event.site), None)
-            if innermost is None or is_library_code(innermost[0]):
-                continue
-            statement = find_statement(*innermost)
-            if event.function == "__bool__" or statement.kind in _TESTS:
-                found.append(Condition(event, statement, self._places(event)))
-        return found
 
-    def _places(self, event: Event) -> tuple[int, ...]:
-        place = self._graph.place
-        return tuple([place[v.index] for v in event.values if v.role != "param" and v.index in place])
+def find_conditions(graph: Graph) -> Conditions:
+    """Find the conditions that were seen, and guess at those that were not.
 
-    @cached_property
-    def ends(self) -> list[int]:
-        """The entries that conditions were decided by: those seen, and single bools that nothing else used."""
-        seen = {place for condition in self.seen for place in condition.places}
-        return sorted(seen | self._unasked_bools)
+    A single bool that nothing used, and that was never seen to become a Python bool, is taken for a condition whose
+    conversion was hidden.
+    """
+    seen = _seen(graph)
+    asked = {place for event in graph.recording.events for place in _places(graph, event)}
+    hidden = {p for p in range(len(graph.entries)) if p not in asked and _is_unused_bool(graph, p)}
+    ends = hidden | {place for condition in seen for place in condition.places}
+    branch = _branch(graph, ends)
+    starts = [(up, place) for place in sorted(branch) for up in graph.parents[place] if graph.to_output[up]]
+    kinds = {condition.statement.kind for condition in seen}
+    return Conditions(seen, ends, branch, starts, bool(hidden or kinds & {*BRANCHING, "unknown"}))
 
-    @cached_property
-    def _unasked_bools(self) -> set[int]:
-        """Single bools that nothing used and whose conversion, if there was one, could not be seen."""
-        asked = {place for event in self._graph.recording.events for place in self._places(event)}
-        return {p for p in range(len(self._graph.entries)) if p not in asked and self._is_unused_bool(p)}
 
-    def is_terminal_bool(self, place: int) -> bool:
-        """Was a condition decided by this entry, and nothing else computed from it?"""
-        return place in self._ends and not self._graph.children[place]
+def _seen(graph: Graph) -> list[Condition]:
+    """Conversions of a tensor to a Python bool, and to a number inside a test, in the user's code."""
+    found = []
+    for event in graph.recording.events:
+        innermost = next(frames(event.site), None)
+        if innermost is None or is_library_code(innermost[0]):
+            continue
+        statement = find_statement(*innermost)
+        if event.function == "__bool__" or statement.kind in _TESTS:
+            found.append(Condition(event, statement, _places(graph, event)))
+    return found
 
-    @cached_property
-    def _ends(self) -> set[int]:
-        return set(self.ends)
 
-    def _is_unused_bool(self, place: int) -> bool:
-        value = self._graph.entries[place]
-        is_single_bool = value.dtype is torch.bool and math.prod(value.shape) == 1
-        return is_single_bool and value.role == "op" and not self._graph.children[place]
+def _places(graph: Graph, event: Event) -> tuple[int, ...]:
+    return tuple([graph.place[v.index] for v in event.values if v.role != "param" and v.index in graph.place])
 
-    @cached_property
-    def branch(self) -> set[int]:
-        """The entries that only serve to evaluate a condition: back from its end to the first output ancestor."""
-        to_output, parents = self._graph.to_output, self._graph.parents
-        stack = [place for place in self.ends if not to_output[place]]
-        found = set(stack)
-        while stack:
-            for parent in parents[stack.pop()]:
-                if parent not in found and not to_output[parent]:
-                    found.add(parent)
-                    stack.append(parent)
-        return found
 
-    @cached_property
-    def branch_starts(self) -> list[tuple[int, int]]:
-        """The edges on which condition branches leave the main path: (output ancestor, first of the branch)."""
-        graph = self._graph
-        return [
-            (parent, place)
-            for place in sorted(self.branch)
-            for parent in graph.parents[place]
-            if graph.to_output[parent]
-        ]
+def _is_unused_bool(graph: Graph, place: int) -> bool:
+    value = graph.entries[place]
+    is_single_bool = value.dtype is torch.bool and math.prod(value.shape) == 1
+    return is_single_bool and value.role == "op" and not graph.children[place]
 
-    @property
-    def is_branching(self) -> bool:
-        """Did a tensor decide what ran next? A single bool that nothing used counts if nothing else is known."""
-        kinds = {condition.statement.kind for condition in self.seen}
-        return bool(kinds & {*BRANCHING, "unknown"} or self._unasked_bools)
 
-    def outcome(self, condition: Condition) -> bool | None:
-        """Which way the test went, where this one tensor decided it."""
-        result: Any = condition.event.result
-        return condition.statement.outcome(result) if isinstance(result, bool) else None
+def _branch(graph: Graph, ends: set[int]) -> set[int]:
+    """Back from the ends of conditions to the first ancestors that lead to an output."""
+    stack = [place for place in ends if not graph.to_output[place]]
+    found = set(stack)
+    while stack:
+        for parent in graph.parents[stack.pop()]:
+            if parent not in found and not graph.to_output[parent]:
+                found.add(parent)
+                stack.append(parent)
+    return found

@@ -6,7 +6,7 @@ from functools import cached_property
 
 from ..capture.records import Recording, Value
 from . import ancestry
-from .conditions import Conditions
+from .conditions import Conditions, find_conditions
 from .cost import Cost, count
 from .labels import name_layers
 from .layers import group_layers
@@ -63,7 +63,7 @@ class Graph:
 
     @cached_property
     def conditions(self) -> Conditions:
-        return Conditions(self)
+        return find_conditions(self)
 
     @cached_property
     def from_input(self) -> list[bool]:

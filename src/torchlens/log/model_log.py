@@ -213,7 +213,6 @@ class ModelLog(Aliased):
     @cached_property
     def conditionals(self) -> list[Conditional]:
         """Every time that a tensor decided something, in order."""
-        conditions = self.graph.conditions
         return [
             Conditional(
                 value=condition.event.result,
@@ -222,9 +221,9 @@ class ModelLog(Aliased):
                 line=condition.statement.line,
                 source=condition.statement.source,
                 layer=self.graph.label(condition.places[0]) if condition.places else None,
-                outcome=conditions.outcome(condition),
+                outcome=condition.outcome,
             )
-            for condition in conditions.seen
+            for condition in self.graph.conditions.seen
         ]
 
     def _labels(self, places: Iterable[int]) -> list[str]:

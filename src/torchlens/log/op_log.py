@@ -401,7 +401,7 @@ class OpLog(Aliased):
     @property
     def is_terminal_bool_layer(self) -> bool:
         """Is this a single bool that no operation uses: a condition?"""
-        return self._graph.conditions.is_terminal_bool(self._place)
+        return self._place in self._graph.conditions.ends and not self._graph.children[self._place]
 
     @property
     def in_cond_branch(self) -> bool:

@@ -327,12 +327,12 @@ def modules_of(graph: Graph) -> Accessor[ModuleLog]:
     logs = {info.address or "self": ModuleLog(graph, n) for n, info in enumerate(graph.recording.modules)}
 
     def special(key: str) -> Any:
-        address, _, number = key.rpartition(":")
-        if address and number.isdigit():
-            module = special(address) or logs.get(address)
-            return module and module.passes.get(int(number))
-        other = graph.modules.numbers.get("" if key == "self" else key)
-        return None if other is None else ModuleLog(graph, other)
+        """A call, `fc:2`, or another address of a shared module."""
+        address, _, call = key.rpartition(":") if ":" in key else (key, "", "")
+        number = graph.modules.numbers.get("" if address == "self" else address)
+        if number is None or (call and not call.isdigit()):
+            return None
+        return ModuleLog(graph, number).passes.get(int(call)) if call else ModuleLog(graph, number)
 
     return Accessor("module", logs, special)
 
