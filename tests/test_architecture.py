@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,8 @@ FLOW = [
     "_torch",
     "capture",
     "graph",
-    "log",
     "validate",
+    "log",
     "api",
     "__init__",
 ]
@@ -31,11 +32,19 @@ def place(path: Path) -> int:
     return FLOW.index(path.relative_to(SOURCE).with_suffix("").parts[0])
 
 
+def without_type_checking(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes but those that only a type checker sees."""
+    yield node
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING"):
+            yield from without_type_checking(child)
+
+
 def imports(path: Path) -> list[tuple[str, int]]:
     """The package's own modules that a file imports, with the line."""
     package = ["torchlens", *path.relative_to(SOURCE).parts[:-1]]
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in without_type_checking(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.level:
             base = package[: len(package) - node.level + 1]
             names = [*base, *(node.module or "").split(".")] if node.module else [*base, node.names[0].name]

@@ -6,7 +6,7 @@
 torch.Size([5, 5])
 """
 
-from .api import get_model_metadata, log_forward_pass
+from .api import get_model_metadata, log_forward_pass, validate_model_activations
 from .errors import ArgumentError, FidelityWarning, LayerNotFoundError, PassNeededError, TorchLensError
 from .graph.cost import Cost, register_formula, unregister_formula
 from .log.layer_log import LayerLog
@@ -15,6 +15,7 @@ from .log.op_log import OpLog
 from .log.records import BufferLog, ModuleLog, ModulePassLog, ParamLog
 from .source import FuncCallLocation
 from .validate.lint import lint
+from .validate.report import ValidationReport
 
 __version__ = "0.1.0"
 
@@ -35,6 +36,7 @@ __all__ = [
     "ParamLog",
     "PassNeededError",
     "TorchLensError",
+    "ValidationReport",
     "get_model_activations",
     "get_model_metadata",
     "get_model_structure",
@@ -42,9 +44,14 @@ __all__ = [
     "log_forward_pass",
     "register_formula",
     "unregister_formula",
+    "validate_forward_pass",
+    "validate_model_activations",
+    "validate_saved_activations",
 ]
 
 # Older names; the whole table is in aliases.py.
 ModelHistory = ModelLog
 get_model_activations = log_forward_pass
 get_model_structure = get_model_metadata
+validate_saved_activations = validate_model_activations
+validate_forward_pass = validate_model_activations

@@ -9,6 +9,8 @@ from .errors import near
 FUNCTIONS = {
     "get_model_activations": "log_forward_pass",
     "get_model_structure": "get_model_metadata",
+    "validate_saved_activations": "validate_model_activations",
+    "validate_forward_pass": "validate_model_activations",
 }
 
 CLASSES = {"ModelHistory": "ModelLog"}

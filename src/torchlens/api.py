@@ -6,10 +6,13 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 from torch import nn
 
+from .capture import rng
+from .capture.containers import fresh_copy, tensors_in
 from .capture.records import Recording
 from .capture.session import record
 from .errors import ArgumentError, FidelityWarning
@@ -17,6 +20,7 @@ from .graph.sites import user_stack
 from .log.model_log import ModelLog
 from .options import Options
 from .source import FuncCallLocation
+from .validate.report import ValidationReport
 
 
 def log_forward_pass(
@@ -68,6 +72,40 @@ def get_model_metadata(
     ((5, 5), None)
     """
     return log_forward_pass(model, input_args, input_kwargs, layers_to_save=None, random_seed=random_seed)
+
+
+def validate_model_activations(
+    model: nn.Module,
+    input_args: Any = None,
+    input_kwargs: Mapping[str, Any] | None = None,
+    random_seed: int | None = None,
+    verbose: bool = False,
+    *,
+    perturb: bool = True,
+) -> ValidationReport:
+    """Check that what a log of this model holds is right. The answer is true or false, and prints what was found.
+
+    >>> bool(tl.validate_model_activations(model, x))
+    True
+
+    The model runs twice, on copies of itself and of the input: plainly and logged. The outputs must agree bit for bit;
+    then every operation is computed again from its parents' saved values and compared, each parent is changed to make
+    sure that the result would have shown it (unless `perturb=False`), and the log is checked for consistency. The
+    model, the input and the random generators are left as they were.
+    """
+    args, kwargs = _arguments(model, input_args, input_kwargs)
+    with rng.restored():
+        seed = rng.begin(random_seed)
+        expected = deepcopy(model)(*fresh_copy(args), **fresh_copy(kwargs))
+        recording, error = record(deepcopy(model), fresh_copy(args), fresh_copy(kwargs), Options(random_seed=seed))
+    if error is not None:
+        raise error
+    log = ModelLog(recording)
+    report = log.validate(perturb)
+    report.compare_outputs([tensor for _, tensor in tensors_in(expected)], [log[label] for label in log.output_layers])
+    if verbose:
+        print(report)
+    return report
 
 
 def _arguments(model: Any, input_args: Any, input_kwargs: Any) -> tuple[list[Any], dict[str, Any]]:

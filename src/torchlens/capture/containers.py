@@ -96,3 +96,8 @@ def rebuild(thing: Any, convert: Callable[[Any], Any]) -> Any:
         members = [convert(member) for member in thing]
         return kind(*members) if hasattr(thing, "_fields") else kind(members)
     return thing
+
+
+def fresh_copy(thing: Any) -> Any:
+    """The same with its own tensors, so that what a model does to them stays without consequence."""
+    return replace_tensors(thing, lambda tensor: tensor.detach().clone().requires_grad_(tensor.requires_grad))

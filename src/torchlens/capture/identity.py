@@ -13,10 +13,11 @@ from weakref import ref
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from .._torch import UninitializedTensorMixin, lazy_copy, storage_address
 from .functions import ALIAS_UPDATE, IMPLICIT_VIEW, Function
-from .records import NO_KWARGS, Facts, Recording, Value
+from .records import Facts, Layout, Recording, Value
 
 #: Adds a call that no code made: (function, arguments, keyword arguments, tensor it explains, role, address).
 Synthesize = Callable[[Function, tuple[Any, ...], Mapping[str, Any], Tensor, str, "str | None"], Value]
@@ -24,15 +25,12 @@ Synthesize = Callable[[Function, tuple[Any, ...], Mapping[str, Any], Tensor, str
 #: The parameters and buffers of the model by id, each with its role and address.
 Residents = dict[int, tuple[Tensor, str, str]]
 
-#: Size, strides, offset and item size of a tensor in its memory; None where there is no such thing.
-Layout = tuple[torch.Size, tuple[int, ...], int, int] | None
-
 _UNVERSIONED = -1  # memory made in inference mode counts no writes
 
 
 class _Write(NamedTuple):
     value: Value  # the written tensor, after the write
-    layout: Layout
+    layout: Layout | None
     reshapes: bool
 
 
@@ -50,6 +48,7 @@ class Identity:
         self.unversioned: set[int] = set()  # storages with an alias whose writes are not counted, such as x.data
         self.exposed: set[int] = set()  # storages that someone outside torch can write to
         self.exports: dict[int, Value] = {}  # the values handed out, by where they begin
+        self.param_values: dict[int, list[Value]] = {}  # by storage
         self.buffers = {address for _, role, address in residents.values() if role == "buffer"}
         self._aliases = _AliasIndex()
         for tensor, role, address in residents.values():
@@ -139,8 +138,7 @@ class Identity:
                 return lazy_copy(tensor.detach() if tensor.requires_grad else tensor)
         except RuntimeError:
             pass  # no storage of the plain kind: sparse, nested, from NumPy, in shared memory
-        with torch.no_grad():
-            return tensor.clone()
+        return _copy(tensor)
 
     def expose(self, tensor: Any) -> None:
         """The memory of `tensor` is about to be handed out: from now on it is foreign, and may change unseen."""
@@ -166,6 +164,8 @@ class Identity:
             value.saved = saved.clone()
             del saved
         self._own_memory(tensor)  # growing memory that has lazy copies is an error inside torch
+        for param in self.param_values.pop(_address(tensor) or 0, ()):  # kept as they are, until they change
+            param.saved = param.saved.detach().clone() if param.saved is not None and self.keeping else None
 
     def after_write(self, tensor: Tensor, value: Value, reshapes: bool) -> None:
         """A call has overwritten `tensor`, whose value is now `value`."""
@@ -236,13 +236,13 @@ class Identity:
             # Another tensor in the same memory may have been written to before this one is first used.
             over = [write for write in self._writes_since(-1, tensor) if _overlap(write.layout, _layout(tensor))]
             return self._update(tensor, value, over) if over else value
-        base, same_layout = self._aliases.find(tensor)
-        if base is not None and same_layout:
+        base, layout = self._aliases.find(tensor) or self._exported(tensor) or (None, None)
+        if base is not None and layout == _layout(tensor) is not None and base.dtype == tensor.dtype:
             self._bind(tensor, base)
             return self.value_of(tensor)
-        base = base or self._exported(tensor)
         if base is not None:
-            return self.synthesize(IMPLICIT_VIEW, (base,), NO_KWARGS, tensor, "op", None)
+            layouts = {"layouts": (_layout(tensor), layout)}
+            return self.synthesize(IMPLICIT_VIEW, (base,), layouts, tensor, "op", None)
         if tensor.grad_fn is not None:
             self.recording.warnings.append(
                 f"a tensor of shape {tuple(_facts(tensor)[0])} was computed by something that could not be seen "
@@ -251,17 +251,19 @@ class Identity:
         self._mark_foreign(tensor)
         return self.new_value(tensor, "source")
 
-    def _exported(self, tensor: Tensor) -> Value | None:
+    def _exported(self, tensor: Tensor) -> tuple[Value, Layout | None] | None:
         """The value that came back from NumPy as this tensor, if it did."""
         if not self.exports or _address(tensor) is None or tensor.untyped_storage().resizable():
             return None
-        return self.exports.get(tensor.data_ptr())
+        value = self.exports.get(tensor.data_ptr())
+        return None if value is None else (value, _layout(tensor) if value.shape == tensor.shape else None)
 
     def _add_param(self, tensor: Tensor, address: str) -> Value:
         params = self.recording.params
         grad_fn = "" if tensor.requires_grad else None
         value = Value(len(params), "param", -1, None, address, _facts(tensor), grad_fn, tensor)
         params.append(value)
+        self.param_values.setdefault(_address(tensor) or 0, []).append(value)
         self._bind(tensor, value)
         return value
 
@@ -277,26 +279,24 @@ class _AliasIndex:
         self.pending: list[tuple[ref[Tensor], Value, int]] = []
         self.by_storage: dict[int, list[tuple[ref[Tensor], Value]]] = {}
 
-    def find(self, tensor: Tensor) -> tuple[Value | None, bool]:
-        """The latest value in the same memory, and whether it covers it in the same way."""
+    def find(self, tensor: Tensor) -> tuple[Value, Layout | None] | None:
+        """The latest value in the same memory and how it lies there; one that lies as `tensor` does, if possible."""
         for reference, value, _ in self.pending:
             known = reference()
             address = _address(known) if known is not None else None
             if address is not None:
                 self.by_storage.setdefault(address, []).append((reference, value))
         self.pending.clear()
-        address = _address(tensor)
-        if address is None:
-            return None, False
-        base = None
-        for reference, value in reversed(self.by_storage.get(address, ())):
+        address, layout = _address(tensor), _layout(tensor)
+        found = None
+        for reference, value in reversed(self.by_storage.get(address, ()) if address is not None else ()):
             known = reference()
             if known is None or _address(known) != address:
                 continue
-            if _layout(known) == _layout(tensor) is not None and known.dtype == tensor.dtype:
-                return value, True
-            base = base or value
-        return base, False
+            if _layout(known) == layout is not None and known.dtype == tensor.dtype:
+                return value, layout
+            found = found or (value, _layout(known))
+        return found
 
 
 def _address(tensor: Tensor) -> int | None:
@@ -304,6 +304,19 @@ def _address(tensor: Tensor) -> int | None:
         return storage_address(tensor if tensor.layout is not torch.sparse_coo else tensor._values()) or None
     except RuntimeError:
         return None  # other layouts have no storage
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    """A copy with the same strides: kernels go through memory in their order, and round accordingly."""
+    layout = _layout(tensor)
+    with torch.no_grad():
+        if layout is None or tensor.is_contiguous() or tensor.is_quantized or type(tensor) not in (Tensor, Parameter):
+            return tensor.clone()
+        span = layout.end - layout.offset + 1
+        if layout.conj or span > 4 * max(tensor.numel(), 1):  # a few elements spread over much memory
+            return tensor.clone()
+        memory = tensor.as_strided((span,), (1,), layout.offset).clone()
+        return memory.as_strided(layout.size, layout.stride, 0)
 
 
 def _storage_size(tensor: Tensor) -> int:
@@ -322,26 +335,22 @@ def _facts(tensor: Tensor) -> Facts:
     return shape, tensor.dtype, tensor.device
 
 
-def _layout(tensor: Tensor) -> Layout:
-    try:
-        return (tensor.size(), tensor.stride(), int(tensor.storage_offset()), tensor.dtype.itemsize)
-    except RuntimeError:
+def _layout(tensor: Tensor) -> Layout | None:
+    if tensor.layout is not torch.strided or tensor.is_nested:
         return None
+    size, stride, offset = tensor.size(), tensor.stride(), int(tensor.storage_offset())
+    return Layout(size, stride, offset, tensor.dtype.itemsize, tensor.is_conj())
 
 
-def _overlap(one: Layout, other: Layout) -> bool:
+def _overlap(one: Layout | None, other: Layout | None) -> bool:
     """Do two layouts of the same memory have an element in common?"""
-    if one is None or other is None or one[3] != other[3]:
+    if one is None or other is None or one.itemsize != other.itemsize:
         return True
-    ends = [
-        offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-        for size, stride, offset, _ in (one, other)
-    ]
-    if ends[0] < other[2] or ends[1] < one[2]:
+    if one.end < other.offset or other.end < one.offset:
         return False
-    touched = torch.zeros(max(ends) + 1, dtype=torch.bool)
-    touched.as_strided(*one[:3]).fill_(True)
-    return bool(touched.as_strided(*other[:3]).any())
+    touched = torch.zeros(max(one.end, other.end) + 1, dtype=torch.bool)
+    one.of(touched).fill_(True)
+    return bool(other.of(touched).any())
 
 
 def _differ(saved: Tensor | None, tensor: Tensor) -> bool | None:

@@ -27,6 +27,26 @@ Facts = tuple[torch.Size, torch.dtype, torch.device]
 NO_KWARGS: Mapping[str, Any] = {}
 
 
+class Layout(NamedTuple):
+    """How a tensor lies in its memory."""
+
+    size: torch.Size
+    stride: tuple[int, ...]
+    offset: int
+    itemsize: int
+    conj: bool
+
+    @property
+    def end(self) -> int:
+        """The last element it touches."""
+        return self.offset + sum((n - 1) * step for n, step in zip(self.size, self.stride, strict=True))
+
+    def of(self, memory: Tensor) -> Tensor:
+        """The part of a flat piece of memory that lies so."""
+        view = memory.as_strided(self.size, self.stride, self.offset)
+        return view.conj() if self.conj and memory.is_complex() else view
+
+
 class Value:
     """One tensor at one moment of the forward pass. Every value but a parameter is an entry of the log.
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -36,6 +38,16 @@ def begin(random_seed: int | None) -> Seed:
             sys.modules["numpy"].random.seed(random_seed % 2**32)
         return Seed(random_seed, _states())
     return Seed(torch.initial_seed(), _states())
+
+
+@contextmanager
+def restored() -> Iterator[None]:
+    """Put the generators back at the end to where they are now."""
+    states = _states()
+    try:
+        yield
+    finally:
+        _restore(states)
 
 
 def _states() -> dict[str, Any]:

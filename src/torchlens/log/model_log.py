@@ -11,6 +11,9 @@ from ..aliases import MODEL_ATTRIBUTES, Aliased
 from ..capture.records import Recording, Value
 from ..graph.graph import Graph
 from ..graph.layers import used_params
+from ..validate.lint import lint
+from ..validate.report import Problem, ValidationReport
+from ..validate.validate import validate_graph
 from . import text
 from .layer_log import LayerLog
 from .lookup import Lookup
@@ -371,6 +374,19 @@ class ModelLog(Aliased):
         trainable; `depth` leaves out modules nested deeper.
         """
         return summarize(self, columns, depth)
+
+    def validate(self, perturb: bool = True) -> ValidationReport:
+        """Prove the saved values right: compute each operation again from its parents' saved values.
+
+        >>> bool(log.validate())
+        True
+
+        The result is true or false, and prints what was found. `perturb` also changes each parent in turn and makes
+        sure that the result would have been different.
+        """
+        report = validate_graph(self.graph, perturb)
+        report.problems += [Problem("lint", None, problem) for problem in lint(self)]
+        return report
 
     def to_networkx(self) -> Any:
         """The graph as a `networkx.DiGraph`: a node for every operation, named by its label, with its main facts.

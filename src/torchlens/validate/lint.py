@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ..graph.graph import Graph
-from ..log.model_log import ModelLog
+
+if TYPE_CHECKING:
+    from ..log.model_log import ModelLog
 
 
 def lint(log: ModelLog) -> list[str]:

@@ -1,0 +1,49 @@
+"""Are two tensors the same, bit for bit? And if not, how far apart are they?"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def same(one: Tensor, other: Tensor) -> bool:
+    """Equal in shape, type, layout and every value; NaN equals NaN."""
+    if (one.layout, one.dtype, one.is_nested) != (other.layout, other.dtype, other.is_nested):
+        return False
+    if one.is_nested:
+        parts = list(zip(one.unbind(), other.unbind(), strict=False))
+        return one.size(0) == other.size(0) and all(same(a, b) for a, b in parts)
+    if one.shape != other.shape or one.is_quantized != other.is_quantized:
+        return False
+    one, other = _plain(one), _plain(other)
+    if torch.equal(one, other):
+        return True
+    return bool(((one == other) | ((one != one) & (other != other))).all())
+
+
+def difference(one: Tensor, other: Tensor) -> str:
+    """In words: by how much, or in what, two tensors differ."""
+    if one.is_nested or other.is_nested or one.shape != other.shape:
+        return f"shape {_shape(one)} against {_shape(other)}"
+    if one.dtype != other.dtype or one.layout != other.layout:
+        return f"{one.dtype}, {one.layout} against {other.dtype}, {other.layout}"
+    one, other = _plain(one), _plain(other)
+    differ = ~((one == other) | ((one != one) & (other != other)))
+    apart = (one.to(torch.complex128) - other.to(torch.complex128)).abs()[differ]
+    return (
+        f"{int(differ.sum())} of {differ.numel()} values, by at most {float(apart.max()) if apart.numel() else 0:.3g}"
+    )
+
+
+def _shape(tensor: Tensor) -> str:
+    return "nested" if tensor.is_nested else str(tuple(tensor.shape))
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """The values as an ordinary dense tensor."""
+    tensor = tensor.detach()
+    if tensor.is_quantized:
+        return tensor.int_repr()
+    if tensor.layout is not torch.strided:
+        tensor = tensor.to_dense()
+    return tensor.resolve_conj().resolve_neg()

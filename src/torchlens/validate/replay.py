@@ -1,0 +1,119 @@
+"""Run a recorded call again, on saved values, under the circumstances it ran in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from ..capture.containers import rebuild, tensors_in
+from ..capture.functions import ALIAS_UPDATE, IMPLICIT_VIEW
+from ..capture.records import Call, Layout, Value
+from ..errors import TorchLensError
+
+#: Replaces the saved value of a parent by another tensor.
+Substitute = Callable[[Value, Tensor], Tensor]
+
+
+#: Gradients are computed from the autograd graph, which is not saved.
+_DEPEND_ON_HISTORY = {"grad"}
+
+
+class NotReplayable(TorchLensError):
+    """A call can't be run again from what was saved; the message says why."""
+
+
+def replay(call: Call, substitute: Substitute = lambda value, saved: saved) -> list[Tensor]:
+    """The tensors that the call makes of its parents' saved values, in the order of `call.outputs`.
+
+    Nothing that was saved is changed: what the call overwrites is copied before.
+    """
+    if call.function is ALIAS_UPDATE or call.function is IMPLICIT_VIEW:
+        return [_replay_memory(call, substitute)]
+    if call.function.func is None or call.function.name in _DEPEND_ON_HISTORY:
+        raise NotReplayable(f"{call.function.name} depends on more than its arguments")
+    arguments = _Arguments(call, substitute)
+    args, kwargs = arguments.restore(call.args), arguments.restore(dict(call.kwargs))
+    with _circumstances(call):
+        result = call.function.func(*args, **kwargs)
+    returned = [tensor for _, tensor in tensors_in(result)]
+    # What was overwritten but not returned follows.
+    written = [arguments.tensors[value] for value in call.written if value in arguments.tensors]
+    returned += [tensor for tensor in written if not any(tensor is other for other in returned)]
+    if len(returned) < len(call.outputs):
+        raise NotReplayable(f"{call.function.name} returned {len(returned)} tensors, not {len(call.outputs)}")
+    return returned[: len(call.outputs)]
+
+
+class _Arguments:
+    """The arguments of a call with tensors in place of values, each value the same tensor wherever it stands."""
+
+    def __init__(self, call: Call, substitute: Substitute) -> None:
+        self.written = set(call.written)
+        self.substitute = substitute
+        self.tensors: dict[Value, Tensor] = {}
+
+    def restore(self, argument: Any) -> Any:
+        return self._tensor(argument) if isinstance(argument, Value) else rebuild(argument, self.restore)
+
+    def _tensor(self, value: Value) -> Tensor:
+        if value not in self.tensors:
+            self.tensors[value] = self._prepared(value, self.substitute(value, _saved(value)))
+        return self.tensors[value]
+
+    def _prepared(self, value: Value, tensor: Tensor) -> Tensor:
+        if value in self.written:
+            return tensor.detach().clone()
+        # Kernels are chosen by whether a gradient is required, and round differently.
+        requires_grad = value.grad_fn is not None and not tensor.is_inference()
+        return tensor.detach().requires_grad_(True) if requires_grad and not tensor.requires_grad else tensor
+
+
+@contextmanager
+def _circumstances(call: Call) -> Iterator[None]:
+    """The grad mode, inference mode, autocast and random state of the recorded call."""
+    grad, inference, autocast = call.state
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(inference))
+        stack.enter_context(torch.set_grad_enabled(grad))
+        for device, dtype in autocast:
+            stack.enter_context(torch.autocast(device, dtype))
+        if call.rng is not None:
+            stack.enter_context(_generator_at(call.rng, call.kwargs))
+        yield
+
+
+@contextmanager
+def _generator_at(state: Tensor, kwargs: Mapping[str, Any]) -> Iterator[None]:
+    generator = kwargs.get("generator") or torch.default_generator
+    before = generator.get_state()
+    generator.set_state(state)
+    try:
+        yield
+    finally:
+        generator.set_state(before)
+
+
+def _replay_memory(call: Call, substitute: Substitute) -> Tensor:
+    """Lay the values into memory one after the other, as the tensors lay, and look at the part that is asked for."""
+    own, *others = cast("tuple[Layout, ...]", call.kwargs["layouts"])
+    values = [substitute(value, _saved(value)) for value in call.args]
+    layouts = [own, *others] if call.function is ALIAS_UPDATE else others
+    if None in (own, *layouts) or len(layouts) != len(values):
+        raise NotReplayable("a tensor changed, or came to be, in a way that can't be repeated")
+    if len(values) < 2 and call.function is ALIAS_UPDATE:
+        raise NotReplayable("a tensor was changed by something that could not be seen")
+    end = max(layout.end for layout in (own, *layouts))
+    memory = torch.zeros(end + 1, dtype=values[0].dtype, device=values[0].device)
+    for layout, value in zip(layouts, values, strict=True):
+        layout.of(memory).copy_(value)
+    return own.of(memory)
+
+
+def _saved(value: Value) -> Tensor:
+    if value.saved is None:
+        raise NotReplayable(f"a parent of shape {tuple(value.shape)} was not saved")
+    return value.saved

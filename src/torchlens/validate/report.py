@@ -1,0 +1,74 @@
+"""What a validation found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from .compare import difference, same
+
+if TYPE_CHECKING:
+    from ..log.op_log import OpLog
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong."""
+
+    check: str  # "replay", "perturbation", "outputs", "completeness", "lint", "warning"
+    layer: str | None
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.check}: {self.layer + ': ' if self.layer else ''}{self.what}"
+
+
+@dataclass
+class ValidationReport:
+    """The answer to "are the saved values right?": true or false, and `print` says why.
+
+    >>> report = log.validate()
+    >>> bool(report)
+    True
+    >>> print(report)
+    Valid: 9 operations replayed, 11 parents perturbed (0 had no influence at these values), 2 tensors given.
+    """
+
+    problems: list[Problem] = field(default_factory=list)
+    replayed: list[str] = field(default_factory=list)  # operations whose saved value was computed again
+    given: list[str] = field(default_factory=list)  # inputs, buffers, other tensors that nothing computed
+    perturbed: int = 0  # (operation, parent) pairs where changing the parent changed the result
+    without_influence: list[tuple[str, str]] = field(default_factory=list)  # pairs where it did not, however changed
+    unverified: list[tuple[str, str]] = field(default_factory=list)  # operations that can't be run alone, and why
+    unstable: list[str] = field(default_factory=list)  # operations that give another result each time by themselves
+
+    def compare_outputs(self, expected: list[Tensor], logged: list[OpLog]) -> None:
+        """Compare the logged outputs with those of a plain run."""
+        if len(expected) != len(logged):
+            what = f"the plain run returned {len(expected)} tensors, the logged one {len(logged)}"
+            self.problems.append(Problem("outputs", None, what))
+        for tensor, layer in zip(expected, logged, strict=False):
+            if layer.activation is None or not same(layer.activation, tensor):
+                what = "not saved" if layer.activation is None else difference(layer.activation, tensor)
+                self.problems.append(Problem("outputs", layer.label, f"differs from a plain run: {what}"))
+
+    def __bool__(self) -> bool:
+        return not self.problems
+
+    def __str__(self) -> str:
+        verdict = "Valid" if self else f"NOT valid, {len(self.problems)} problems"
+        lines = [
+            f"{verdict}: {len(self.replayed)} operations replayed, {self.perturbed} parents perturbed "
+            f"({len(self.without_influence)} had no influence at these values), {len(self.given)} tensors given."
+        ]
+        if self.unstable:
+            lines.append(f"\tNot reproducible by themselves: {', '.join(self.unstable[:10])}")
+        lines += [f"\tNot verified: {label}: {reason}" for label, reason in self.unverified[:5]]
+        lines += [f"\t{problem}" for problem in self.problems[:20]]
+        if len(self.problems) > 20:
+            lines.append(f"\t... and {len(self.problems) - 20} more")
+        return "\n".join(lines)
+
+    __repr__ = __str__

@@ -1,0 +1,146 @@
+"""Prove a log right: compute every operation again from its parents' saved values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ..capture.records import Call, Value
+from ..errors import ArgumentError
+from ..graph.graph import Graph
+from ..graph.link import argument_values
+from .compare import difference, same
+from .replay import NotReplayable, replay
+from .report import Problem, ValidationReport
+
+#: Functions whose result is whatever the memory held.
+_UNINITIALISED = {
+    "empty", "empty_like", "empty_permuted", "empty_strided", "new", "new_empty", "new_empty_strided", "resize_",
+}  # fmt: skip
+
+
+def validate_graph(graph: Graph, perturb: bool = True) -> ValidationReport:
+    """Replay every operation of a graph, compare bit for bit, and make sure that the comparison could have failed."""
+    if not graph.recording.values_kept:
+        raise ArgumentError('only a log with values can be validated; make one with layers_to_save="all"')
+    with torch.random.fork_rng(devices=[]):
+        return _validate(graph, perturb)
+
+
+def _validate(graph: Graph, perturb: bool) -> ValidationReport:
+    report = ValidationReport()
+    report.problems += [Problem("warning", None, warning) for warning in graph.recording.warnings]
+    done: set[int] = set()
+    for place, value in enumerate(graph.entries):
+        label = graph.label(place)
+        if value.call < 0:
+            report.given.append(label)
+        elif value.role == "output":
+            _check_output(value, graph.recording.calls[value.call], label, report)
+        elif value.call not in done:
+            done.add(value.call)
+            _check_call(graph, graph.recording.calls[value.call], report, perturb)
+    return report
+
+
+def _check_output(value: Value, call: Call, label: str, report: ValidationReport) -> None:
+    (origin,) = call.args
+    if value.saved is None or origin.saved is None or not same(value.saved, origin.saved):
+        report.problems.append(Problem("outputs", label, "is not what its parent holds"))
+
+
+def _check_call(graph: Graph, call: Call, report: ValidationReport, perturb: bool) -> None:
+    entries = [(graph.label(graph.place[v.index]), v) for v in call.outputs if v.index in graph.place]
+    labels = [label for label, _ in entries]
+    if call.function.name in _UNINITIALISED:
+        report.given += labels
+        return
+    try:
+        again = replay(call)
+        differing = _differing(call, again, entries)
+    except NotReplayable as reason:
+        report.unverified += [(label, str(reason)) for label in labels]
+        return
+    except Exception as error:  # whatever the function raises on what was saved, the log is wrong
+        report.problems.append(Problem("replay", labels[0], f"{type(error).__name__}: {error}"))
+        return
+    report.replayed += labels
+    for label, saved, tensor in differing:
+        _report_difference(call, label, saved, tensor, report)
+    if perturb and not any(tensor.is_nested for tensor in again):
+        _perturb_parents(graph, call, labels[0], again, report)
+
+
+def _differing(call: Call, again: list[Tensor], entries: list[tuple[str, Value]]) -> list[tuple[str, Tensor, Tensor]]:
+    """The entries whose saved tensor is not the one that was computed again, with both."""
+    found = dict(zip(call.outputs, again, strict=True))
+    pairs = [(label, value.saved, found[value]) for label, value in entries]
+    if any(saved is not None and saved.layout is torch.jagged for _, saved, _ in pairs):
+        raise NotReplayable("jagged tensors can't be compared")
+    return [(label, saved, tensor) for label, saved, tensor in pairs if saved is not None and not same(saved, tensor)]
+
+
+def _report_difference(call: Call, label: str, saved: Tensor, again: Tensor, report: ValidationReport) -> None:
+    third = replay(call)
+    if all(not same(again, tensor) for tensor in third if tensor.shape == again.shape):
+        report.unstable.append(label)
+    else:
+        report.problems.append(
+            Problem("replay", label, f"differs from what its parents give: {difference(saved, again)}")
+        )
+
+
+def _perturb_parents(graph: Graph, call: Call, label: str, baseline: list[Tensor], report: ValidationReport) -> None:
+    """Change each parent in turn: the result must change too, or the replay would have proved nothing about it.
+
+    Some parents have no influence at the values they meet (a product with zero, the masked side of a `where`, a tensor
+    of which only the shape matters). That is not taken on trust: several quite different changes must have none.
+    """
+    baseline = [tensor.detach().clone() for tensor in baseline]
+    parents = dict.fromkeys(v for _, v in argument_values(call) if v.role != "param" and v.index in graph.place)
+    for parent in parents:
+        if parent.saved is not None and parent.saved.numel() and _has_influence(call, parent, baseline):
+            report.perturbed += 1
+        else:
+            report.without_influence.append((label, graph.label(graph.place[parent.index])))
+
+
+def _has_influence(call: Call, parent: Value, baseline: list[Tensor]) -> bool:
+    for change in _CHANGES:
+        try:
+            changed = replay(call, partial(_substitute, parent, change))
+        except Exception:  # an index out of range, a matrix that can't be inverted: the value matters
+            return True
+        if not all(same(before, after) for before, after in zip(baseline, changed, strict=True)):
+            return True
+    return False
+
+
+def _substitute(parent: Value, change: Callable[[Tensor], Tensor], value: Value, saved: Tensor) -> Tensor:
+    return change(saved) if value is parent else saved
+
+
+def _affine(tensor: Tensor) -> Tensor:
+    if tensor.dtype is torch.bool:
+        return ~tensor
+    if not tensor.is_floating_point() and not tensor.is_complex():
+        return tensor + 1
+    return tensor * -1.37 + 0.5
+
+
+def _shuffled(tensor: Tensor) -> Tensor:
+    return tensor.flatten().flip(0).reshape(tensor.shape) if tensor.layout is torch.strided else _affine(tensor)
+
+
+def _large(tensor: Tensor) -> Tensor:
+    return _affine(tensor) if not tensor.is_floating_point() else torch.randn(tensor.shape).to(tensor) * 1e4
+
+
+def _other_way(tensor: Tensor) -> Tensor:
+    return _affine(tensor) if not tensor.is_floating_point() else -_large(tensor)
+
+
+_CHANGES: tuple[Callable[[Tensor], Tensor], ...] = (_affine, _shuffled, _large, _other_way)
