@@ -30,6 +30,7 @@ def log_forward_pass(
     *,
     layers_to_save: str | None = "all",
     random_seed: int | None = None,
+    check_completeness: bool = False,
 ) -> ModelLog:
     """Run a model once, as it is, and return a log of every tensor operation.
 
@@ -44,10 +45,11 @@ def log_forward_pass(
         input_kwargs: keyword arguments.
         layers_to_save: "all" keeps every value, None only the metadata.
         random_seed: seeds torch, NumPy and Python before the run. Without it the generators go on from where they are.
+        check_completeness: watch the dispatcher too, and report in `log.completeness` whether every operation was seen.
 
     If the model raises, the exception is the model's own; `exception.partial_log` holds what was logged until then.
     """
-    options = Options.checked(layers_to_save, random_seed)
+    options = Options.checked(layers_to_save, random_seed, check_completeness)
     args, kwargs = _arguments(model, input_args, input_kwargs)
     recording, error = record(model, args, kwargs, options)
     log = ModelLog(recording)
@@ -90,14 +92,16 @@ def validate_model_activations(
 
     The model runs twice, on copies of itself and of the input: plainly and logged. The outputs must agree bit for bit;
     then every operation is computed again from its parents' saved values and compared, each parent is changed to make
-    sure that the result would have shown it (unless `perturb=False`), and the log is checked for consistency. The
-    model, the input and the random generators are left as they were.
+    sure that the result would have shown it (unless `perturb=False`), the operations that reached the dispatcher are
+    checked against the log, and the log is checked for consistency. The model, the input and the random generators are
+    left as they were.
     """
     args, kwargs = _arguments(model, input_args, input_kwargs)
     with rng.restored():
         seed = rng.begin(random_seed)
         expected = deepcopy(model)(*fresh_copy(args), **fresh_copy(kwargs))
-        recording, error = record(deepcopy(model), fresh_copy(args), fresh_copy(kwargs), Options(random_seed=seed))
+        options = Options(random_seed=seed, check_completeness=True)
+        recording, error = record(deepcopy(model), fresh_copy(args), fresh_copy(kwargs), options)
     if error is not None:
         raise error
     log = ModelLog(recording)

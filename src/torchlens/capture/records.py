@@ -17,6 +17,7 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from .functions import Function
+    from .witness import Completeness
 
 #: Frames from the call outwards to the module call it ran in, flattened: code, instruction, code, instruction, ...
 Site = tuple[Any, ...]
@@ -217,6 +218,7 @@ class Recording:
     buffer_infos: list[TensorInfo] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    completeness: Completeness | None = None  # if it was asked for
     output: Any = None  # what the model returned, with values in place of tensors
     values_kept: bool = True
     complete: bool = False  # False when the forward raised

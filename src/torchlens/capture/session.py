@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from .modules import watch_modules
 from .records import ModuleInfo, Recording, TensorInfo
 from .surroundings import prepared_surroundings
 from .tracer import Tracer
+from .witness import Witness
 
 
 def record(
@@ -34,7 +36,7 @@ def record(
         with no_torch_function():
             for path, tensor in _input_tensors(args, kwargs):
                 tracer.identity.add_input(tensor, path)
-        with prepared_surroundings(_is_tracer), watch_modules(modules, tracer), tracer:
+        with prepared_surroundings(_is_tracer), watch_modules(modules, tracer), _witness(tracer, options), tracer:
             result = model(*args, **kwargs)
         tracer.record_output(result)
         recording.complete = True
@@ -47,6 +49,16 @@ def record(
     recording.end_time = time.time()
     recording.seconds = time.perf_counter() - started
     return recording, error
+
+
+@contextmanager
+def _witness(tracer: Tracer, options: Options) -> Iterator[None]:
+    if not options.check_completeness:
+        yield
+        return
+    with Witness(tracer) as witness:
+        tracer.recording.completeness = witness.found
+        yield
 
 
 def _is_tracer(mode: Any) -> bool:

@@ -39,6 +39,7 @@ class Tracer(TorchFunctionMode):
         self.recording = recording
         self.identity = Identity(recording, residents, self._synthesize)
         self.descent: list[Any] = []  # the Python functions being stepped into
+        self.busy = False  # with a call that is recorded, or that is none of the model's
         self.module_call = -1  # place of the running one in recording.module_calls
         self.module_numbers = {id(module): number for number, module in enumerate(modules)}
         self.call_counts = [0] * len(modules)
@@ -56,7 +57,7 @@ class Tracer(TorchFunctionMode):
         if function.treatment is RECORD and not types:
             return self._record(function, func, args, kwargs)
         if function.treatment is IGNORE or function.treatment is OPAQUE:
-            return func(*args, **kwargs)
+            return self._let_pass(func, args, kwargs)
         if not all(issubclass(kind, Tensor) for kind in types):
             return self._delegate(func, types, args, kwargs)
         # A tensor subclass wants to see the function itself, not what it is made of. And some functions call
@@ -64,6 +65,13 @@ class Tracer(TorchFunctionMode):
         if function.twin and types in _NO_SUBCLASS and not (self.descent and self.descent[-1] is func):
             return self._descend(function, func, args, kwargs)
         return self._record(function, func, args, kwargs)
+
+    def _let_pass(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        self.busy = True
+        try:
+            return func(*args, **kwargs)
+        finally:
+            self.busy = False
 
     def _descend(self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         assert function.twin is not None
@@ -93,40 +101,46 @@ class Tracer(TorchFunctionMode):
         calls = self.recording.calls
         written: tuple[Tensor, ...] = ()
         overwritten: tuple[Value, ...] = ()
-        with no_torch_function():
-            stored = self._stored
-            stored_args = tuple([stored(argument) for argument in args])
-            stored_kwargs = {name: stored(argument) for name, argument in kwargs.items()} if kwargs else kwargs
-            if function.written is not None or "out" in kwargs:
-                written = self._before_write(function, args, kwargs)
-                overwritten = tuple([identity.value_of(tensor) for tensor in written])
-            if function.escapes:
-                identity.expose(args[0])
-            rng = _generator_state(kwargs) if function.random else None
-            autocast = autocast_state() if any_autocast() else ()
-            state = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast)
+        self.busy = True
+        try:
+            with no_torch_function():
+                stored = self._stored
+                stored_args = tuple([stored(argument) for argument in args])
+                stored_kwargs = {name: stored(argument) for name, argument in kwargs.items()} if kwargs else kwargs
+                if function.written is not None or "out" in kwargs:
+                    written = self._before_write(function, args, kwargs)
+                    overwritten = tuple([identity.value_of(tensor) for tensor in written])
+                if function.escapes:
+                    identity.expose(args[0])
+                rng = _generator_state(kwargs) if function.random else None
+                autocast = autocast_state() if any_autocast() else ()
+                state = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast)
 
-        start = perf_counter_ns()
-        result = func(*args, **kwargs)
-        time = perf_counter_ns() - start
+            start = perf_counter_ns()
+            result = func(*args, **kwargs)
+            time = perf_counter_ns() - start
 
-        with no_torch_function():
-            if type(result) is Tensor:
-                outputs: tuple[Value, ...] = (identity.new_value(result, "op", len(calls)),)
-            else:
-                outputs = self._outputs(result)
-            if written:
-                outputs += self._after_write(function, written, overwritten)
-            if outputs:
-                site = frames_above(2)
-                module = self.module_call
-                call = Call(function, stored_args, stored_kwargs, outputs, overwritten, module, site, time, rng, state)
-                calls.append(call)
-                if function.name == "data":
-                    identity.note_data_alias(args[-1])
-            elif function.reads:
-                self._read(function, stored_args, result)
-        return result
+            with no_torch_function():
+                if type(result) is Tensor:
+                    outputs: tuple[Value, ...] = (identity.new_value(result, "op", len(calls)),)
+                else:
+                    outputs = self._outputs(result)
+                if written:
+                    outputs += self._after_write(function, written, overwritten)
+                if outputs:
+                    site = frames_above(2)
+                    module = self.module_call
+                    call = Call(
+                        function, stored_args, stored_kwargs, outputs, overwritten, module, site, time, rng, state
+                    )
+                    calls.append(call)
+                    if function.name == "data":
+                        identity.note_data_alias(args[-1])
+                elif function.reads:
+                    self._read(function, stored_args, result)
+            return result
+        finally:
+            self.busy = False
 
     # ---- arguments ------------------------------------------------------------------------------------------
 

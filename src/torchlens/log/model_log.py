@@ -9,6 +9,7 @@ from typing import Any, overload
 
 from ..aliases import MODEL_ATTRIBUTES, Aliased
 from ..capture.records import Recording, Value
+from ..capture.witness import Completeness
 from ..graph.graph import Graph
 from ..graph.layers import used_params
 from ..validate.lint import lint
@@ -161,6 +162,11 @@ class ModelLog(Aliased):
     def warnings(self) -> list[str]:
         """Where the log may not be what it seems; empty for almost every model."""
         return list(self._recording.warnings)
+
+    @property
+    def completeness(self) -> Completeness | None:
+        """Whether every operation was seen; None unless the log was made with `check_completeness=True`."""
+        return self._recording.completeness
 
     @property
     def random_seed_used(self) -> int:

@@ -33,6 +33,9 @@ def validate_graph(graph: Graph, perturb: bool = True) -> ValidationReport:
 def _validate(graph: Graph, perturb: bool) -> ValidationReport:
     report = ValidationReport()
     report.problems += [Problem("warning", None, warning) for warning in graph.recording.warnings]
+    if graph.recording.completeness is not None:
+        missed = graph.recording.completeness.missed
+        report.problems += [Problem("completeness", None, f"{operation} was not logged") for operation in missed]
     done: set[int] = set()
     for place, value in enumerate(graph.entries):
         label = graph.label(place)
