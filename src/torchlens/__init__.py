@@ -7,7 +7,7 @@ torch.Size([5, 5])
 """
 
 from .api import get_model_metadata, log_forward_pass, validate_model_activations
-from .capture.witness import Completeness
+from .capture.dispatcher import Completeness
 from .errors import ArgumentError, FidelityWarning, LayerNotFoundError, PassNeededError, TorchLensError
 from .graph.cost import Cost, register_formula, unregister_formula
 from .log.layer_log import LayerLog

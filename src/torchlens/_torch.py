@@ -13,6 +13,7 @@ __all__ = [
     "HigherOrderOperator",
     "OpOverload",
     "OpOverloadPacket",
+    "ScriptFunction",
     "UninitializedTensorMixin",
     "any_autocast",
     "autocast_state",
@@ -25,6 +26,9 @@ __all__ = [
 ]
 
 _C: Any = torch._C
+
+#: What `torch.jit.script` makes of a function.
+ScriptFunction: Any = _C.ScriptFunction
 
 #: What the parameters of a lazy module are until its first call.
 UninitializedTensorMixin: Any = _parameter.UninitializedTensorMixin  # type: ignore[attr-defined]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import torchlens as tl
 
 #: What the tracer can't see into: it must say so.
-UNSEEN = {"scripted_function_inside", "conditional_operator"}
+UNSEEN = {"conditional_operator"}
 
 
 @pytest.mark.parametrize("grad", [True, False], ids=["grad", "no_grad"])
@@ -39,6 +39,28 @@ def test_the_check_changes_nothing() -> None:
     assert str(checked.completeness).startswith("complete: ")
 
 
+class Hidden(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch._C.DisableTorchFunction():
+            y = (x * 2).relu()
+        return y.exp()
+
+
+def test_what_was_missed_is_named_with_its_line() -> None:
+    with torch.no_grad():
+        log = tl.log_forward_pass(Hidden(), torch.rand(3), check_completeness=True)
+    assert log.completeness is not None and not log.completeness
+    assert [missed.operation for missed in log.completeness.missed] == ["aten.mul.Tensor", "aten.relu.default"]
+    assert "test_completeness.py" in str(log.completeness)
+
+
+def test_validation_fails_on_an_incomplete_log() -> None:
+    with torch.no_grad():
+        report = tl.validate_model_activations(Hidden(), torch.rand(3))
+    assert not report
+    assert "completeness: aten.mul.Tensor at " in str(report)
+
+
 @torch.jit.script
 def scripted(x: Tensor) -> Tensor:
     return (x * 2).relu()
@@ -49,19 +71,22 @@ class WithScript(nn.Module):
         return scripted(x + 1).exp()
 
 
-def test_what_was_missed_is_named_with_its_line() -> None:
-    with torch.no_grad():
-        log = tl.log_forward_pass(WithScript(), torch.rand(3), check_completeness=True)
-    assert log.completeness is not None and not log.completeness
-    assert [missed.operation for missed in log.completeness.missed] == ["aten.mul.Scalar", "aten.relu.default"]
-    assert "test_completeness.py" in str(log.completeness)
+def test_scripted_functions_are_recorded_at_the_dispatcher() -> None:
+    before = torch._C.ScriptFunction.__call__
+    log = tl.log_forward_pass(WithScript(), torch.rand(3), check_completeness=True)
+    assert log.layer_labels == ["input_1_0", "add_1_1", "mul_1_2", "relu_1_3", "exp_1_4", "output_1_5"]
+    assert log.completeness and log.validate() and not log.warnings
+    assert torch._C.ScriptFunction.__call__ == before
 
 
-def test_validation_fails_on_an_incomplete_log() -> None:
-    with torch.no_grad():
-        report = tl.validate_model_activations(WithScript(), torch.rand(3))
-    assert not report
-    assert "completeness: aten.mul.Scalar at " in str(report)
+def test_scripted_modules_are_recorded_at_the_dispatcher() -> None:
+    model = torch.jit.script(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)))
+    x = torch.rand(2, 3)
+    log = tl.log_forward_pass(model, x, check_completeness=True)
+    assert [op.layer_type for op in log] == ["input", "t", "addmm", "relu", "t", "addmm", "output"]
+    assert torch.equal(log[-1].activation, model(x))  # type: ignore[arg-type]
+    assert log["addmm_1"].param_addresses == ["0.bias"]
+    assert log.completeness and log.validate()
 
 
 @pytest.mark.parametrize("name", ["alexnet", "resnet18", "swin_v2_t", "vit_b_16", "googlenet", "densenet121"])

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from .dispatcher import Completeness
     from .functions import Function
-    from .witness import Completeness
 
 #: Frames from the call outwards to the module call it ran in, flattened: code, instruction, code, instruction, ...
 Site = tuple[Any, ...]

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from .._torch import UninitializedTensorMixin, no_torch_function
 from ..options import Options
 from . import rng
 from .containers import tensors_in
+from .dispatcher import Fallback, Witness
 from .identity import Residents
 from .modules import watch_modules
 from .records import ModuleInfo, Recording, TensorInfo
 from .surroundings import prepared_surroundings
 from .tracer import Tracer
-from .witness import Witness
 
 
 def record(
@@ -36,7 +37,8 @@ def record(
         with no_torch_function():
             for path, tensor in _input_tensors(args, kwargs):
                 tracer.identity.add_input(tensor, path)
-        with prepared_surroundings(_is_tracer), watch_modules(modules, tracer), _witness(tracer, options), tracer:
+        watched = _dispatcher_watched(tracer, modules, options)
+        with prepared_surroundings(_is_tracer), watch_modules(modules, tracer), watched, tracer:
             result = model(*args, **kwargs)
         tracer.record_output(result)
         recording.complete = True
@@ -52,12 +54,13 @@ def record(
 
 
 @contextmanager
-def _witness(tracer: Tracer, options: Options) -> Iterator[None]:
-    if not options.check_completeness:
-        yield
-        return
-    with Witness(tracer) as witness:
-        tracer.recording.completeness = witness.found
+def _dispatcher_watched(tracer: Tracer, modules: Iterable[nn.Module], options: Options) -> Iterator[None]:
+    """See at the dispatcher what Python can't: always in scripted modules, and as a check when asked to."""
+    with ExitStack() as stack:
+        if options.check_completeness:
+            tracer.recording.completeness = stack.enter_context(Witness(tracer)).found
+        if any(isinstance(module, torch.jit.ScriptModule) for module in modules):
+            stack.enter_context(Fallback(tracer))
         yield
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 import torch.overrides
 
-from .._torch import mode_stack, pop_mode, push_mode
+from .._torch import ScriptFunction, mode_stack, pop_mode, push_mode
+from .dispatcher import Fallback
 
 
 @contextmanager
@@ -41,6 +42,7 @@ class _Shared:
                 self.undo.enter_context(_collector_held_off())
                 self.undo.enter_context(_deeper_recursion())
                 self.undo.enter_context(_honest_overrides(is_ours))
+                self.undo.enter_context(_scripts_recorded(is_ours))
                 if "torch._dynamo" in sys.modules:  # importing it takes seconds, and nothing compiles without it
                     self.undo.enter_context(torch.compiler.set_stance("force_eager"))
 
@@ -102,3 +104,22 @@ def _honest_overrides(is_ours: Callable[[Any], bool]) -> Iterator[None]:
         yield
     finally:
         torch.overrides.has_torch_function = ask
+
+
+@contextmanager
+def _scripts_recorded(is_ours: Callable[[Any], bool]) -> Iterator[None]:
+    """A function compiled by TorchScript runs out of Python's sight: its operations are recorded at the dispatcher."""
+    call = ScriptFunction.__call__
+
+    def seen_call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with ExitStack() as stack:
+            for mode in mode_stack():
+                if is_ours(mode):
+                    stack.enter_context(Fallback(mode))
+            return call(self, *args, **kwargs)
+
+    ScriptFunction.__call__ = seen_call
+    try:
+        yield
+    finally:
+        ScriptFunction.__call__ = call

@@ -66,6 +66,10 @@ class Tracer(TorchFunctionMode):
             return self._descend(function, func, args, kwargs)
         return self._record(function, func, args, kwargs)
 
+    def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Record an operation that was seen at the dispatcher."""
+        return self._record(KNOWN.get(func) or meet(func), func, args, kwargs)
+
     def _let_pass(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self.busy = True
         try:

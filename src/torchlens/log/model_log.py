@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any, overload
 
 from ..aliases import MODEL_ATTRIBUTES, Aliased
+from ..capture.dispatcher import Completeness
 from ..capture.records import Recording, Value
-from ..capture.witness import Completeness
 from ..graph.graph import Graph
 from ..graph.layers import used_params
 from ..validate.lint import lint

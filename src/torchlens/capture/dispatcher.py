@@ -1,7 +1,8 @@
-"""A second pair of eyes: count what happens at the dispatcher, below everything that Python can see.
+"""A second pair of eyes: see what happens at the dispatcher, below everything that Python can see.
 
 The tracer sees public torch calls. Whatever they do arrives here while the tracer is busy with them. An operation that
-arrives at any other time was made by something that the tracer can't see (TorchScript, a C++ extension).
+arrives at any other time was made by something that the tracer can't see (TorchScript, a C++ extension). `Fallback`
+records it, where such code is known to run; `Witness` counts it, when asked to.
 """
 
 from __future__ import annotations
@@ -65,6 +66,24 @@ class Completeness:
         verdict = "complete" if self else f"NOT complete, {len(self.missed)} missed"
         missed = "".join(f"\n\t{operation}" for operation in self.missed[:20])
         return f"{verdict}: {self.operations} operations seen at the dispatcher{missed}"
+
+
+class Fallback(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While active, records the operations that the tracer can't see, as what they are at the dispatcher."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, tracer: Tracer) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.tracer = tracer
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        with no_torch_function():
+            if not self.tracer.busy and str(func) not in EXPLAINED:
+                return self.tracer.record(func, args, kwargs or {})
+            return func(*args, **(kwargs or {}))
 
 
 class Witness(TorchDispatchMode):  # type: ignore[no-untyped-call]
