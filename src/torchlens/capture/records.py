@@ -98,6 +98,13 @@ class Value:
     def device(self) -> torch.device:
         return self.facts[2]
 
+    @property
+    def nbytes(self) -> int:
+        """Elements times their size; 0 for a nested tensor that was not saved, whose shape does not tell."""
+        if self.saved is not None:
+            return self.saved.numel() * self.saved.element_size()
+        return 0 if -1 in self.shape else self.shape.numel() * self.dtype.itemsize
+
     def __repr__(self) -> str:
         return f"Value({self.role} {self.index}, shape={tuple(self.shape)})"
 

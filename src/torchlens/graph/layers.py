@@ -47,21 +47,21 @@ def _may_repeat(keys: list[int], param_keys: list[int]) -> bool:
 
 def _keys(graph: Graph) -> tuple[list[int], list[int]]:
     """For each entry a number that equal operations share, and one that uses of the same parameters share."""
-    recording = graph.recording
+    calls = graph.recording.calls
     numbers: dict[Hashable, int] = {}
-    call_keys = _neutralise_indices(recording, [_call_key(call) for call in recording.calls])
-    uses = [used_params(recording, call) for call in recording.calls]
+    call_keys = [numbers.setdefault(_call_key(call), len(numbers)) for call in calls]
+    _neutralise_indices(calls, call_keys, numbers)
     keys, param_keys = [], []
     for value in graph.entries:
         if value.call < 0 or value.role == "output":
             keys.append(-1)
             param_keys.append(-1)
             continue
-        call = recording.calls[value.call]
+        call = calls[value.call]
+        key = call_keys[value.call]
         which = call.outputs.index(value) if len(call.outputs) > 1 else 0
-        key = (call_keys[value.call], which)
-        keys.append(numbers.setdefault(key, len(numbers)))
-        used = uses[value.call]
+        keys.append(numbers.setdefault((key, which), len(numbers)) if which else key)
+        used = used_params(graph.recording, call)
         shared = ("params", call.function.name, tuple([param.index for param in used]), which)
         param_keys.append(numbers.setdefault(shared, len(numbers)) if used else -1)
     return keys, param_keys
@@ -121,22 +121,21 @@ _INDEX_ARGUMENTS = {
 }
 
 
-def _neutralise_indices(recording: Recording, keys: list[Hashable]) -> list[Hashable]:
+def _neutralise_indices(calls: list[Call], keys: list[int], numbers: dict[Hashable, int]) -> None:
     """`x[:, t]` in a loop has another index at every step, but is one operation of the loop.
 
     Where one call site indexes with different numbers, they are left out of the key and the site is put in.
     """
     sites: dict[Hashable, list[int]] = {}
-    for number, call in enumerate(recording.calls):
+    for number, call in enumerate(calls):
         if call.function.name in _INDEX_ARGUMENTS and call.site:
             code, instruction = call.site[:2]
             sites.setdefault((id(code), instruction, _key_without_index(call)), []).append(number)
-    neutral = list(keys)
-    for site, numbers in sites.items():
-        if len({keys[number] for number in numbers}) > 1:
-            for number in numbers:
-                neutral[number] = site
-    return neutral
+    for site, places in sites.items():
+        if len({keys[place] for place in places}) > 1:
+            key = numbers.setdefault(("site", site), len(numbers))
+            for place in places:
+                keys[place] = key
 
 
 def _key_without_index(call: Call) -> Hashable:

@@ -21,7 +21,7 @@ from .lookup import Lookup
 from .networks import to_networkx
 from .op_log import OpLog
 from .records import Accessor, BufferLog, ModuleLog, ParamLog, buffers_of, modules_of, params_of
-from .sizes import human_size, nbytes
+from .sizes import human_size
 from .summary import Text, summarize
 
 
@@ -274,14 +274,14 @@ class ModelLog(Aliased):
     def num_tensors_saved(self) -> int:
         return len(self._saved)
 
-    @property
+    @cached_property
     def _saved(self) -> list[Value]:
         return [value for value in self.graph.entries if value.saved is not None]
 
-    @property
+    @cached_property
     def total_activation_memory(self) -> int:
         """Bytes of all tensors of the forward pass, saved or not."""
-        return _memory(self.graph.entries)
+        return sum(value.nbytes for value in self.graph.entries)
 
     @property
     def total_activation_memory_str(self) -> str:
@@ -290,7 +290,9 @@ class ModelLog(Aliased):
     @property
     def saved_activation_memory(self) -> int:
         """Bytes of the tensors that were saved."""
-        return _memory(self._saved)
+        if len(self._saved) == len(self):
+            return self.total_activation_memory
+        return sum(value.nbytes for value in self._saved)
 
     @property
     def saved_activation_memory_str(self) -> str:
@@ -439,7 +441,3 @@ class ModelLog(Aliased):
     def top_level_module_passes(self) -> list[str]:
         """The calls of submodules that were made by the model itself."""
         return self.modules["self"].call_children
-
-
-def _memory(values: Iterable[Value]) -> int:
-    return sum(nbytes(value.shape, value.dtype) for value in values)

@@ -21,7 +21,7 @@ from ..graph.link import argument_values
 from ..graph.sites import user_stack
 from ..source import FuncCallLocation
 from . import text
-from .sizes import human_size, nbytes
+from .sizes import human_size
 
 
 class OpLog(Aliased):
@@ -152,7 +152,7 @@ class OpLog(Aliased):
     @property
     def tensor_memory(self) -> int:
         """Bytes: elements times their size."""
-        return nbytes(self._value.shape, self._value.dtype)
+        return self._value.nbytes
 
     @property
     def tensor_memory_str(self) -> str:
@@ -268,7 +268,7 @@ class OpLog(Aliased):
 
     @property
     def params_memory(self) -> int:
-        return sum(nbytes(param.shape, param.dtype) for param in self._params)
+        return sum(param.nbytes for param in self._params)
 
     @property
     def params_memory_str(self) -> str:

@@ -12,7 +12,7 @@ from ..capture.records import TensorInfo
 from ..errors import LayerNotFoundError, near
 from ..graph.graph import Graph
 from ..graph.layers import used_params
-from .sizes import human_size, nbytes
+from .sizes import human_size
 
 T = TypeVar("T")
 
@@ -176,7 +176,7 @@ class ModuleLog:
     @property
     def activation_memory(self) -> int:
         """Bytes of the tensors computed in it, over all its calls."""
-        return int(self._sum([nbytes(value.shape, value.dtype) for value in self._graph.entries]))
+        return int(self._sum([value.nbytes for value in self._graph.entries]))
 
     def _sum(self, amounts: list[float]) -> float:
         modules = self._graph.modules

@@ -1,16 +1,4 @@
-"""Sizes of tensors, in bytes and in words."""
-
-from __future__ import annotations
-
-import math
-from collections.abc import Sequence
-
-import torch
-
-
-def nbytes(shape: Sequence[int], dtype: torch.dtype) -> int:
-    """Elements times their size; 0 for a nested tensor, whose shape does not tell."""
-    return max(0, math.prod(shape)) * dtype.itemsize if -1 not in shape else 0
+"""Sizes in words."""
 
 
 def human_size(size: int) -> str:
