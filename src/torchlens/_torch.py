@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch.nn import parameter as _parameter
 
 __all__ = [
+    "LIBRARY_FOLDERS",
     "HigherOrderOperator",
     "OpOverload",
     "OpOverloadPacket",
@@ -26,6 +28,9 @@ __all__ = [
 ]
 
 _C: Any = torch._C
+
+#: Where torch's and this package's own code lies; everything else is the user's.
+LIBRARY_FOLDERS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
 
 #: What `torch.jit.script` makes of a function.
 ScriptFunction: Any = _C.ScriptFunction

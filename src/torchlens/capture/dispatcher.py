@@ -7,17 +7,15 @@ records it, where such code is known to run; `Witness` counts it, when asked to.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .._torch import no_torch_function
+from .._torch import LIBRARY_FOLDERS, no_torch_function
 from .containers import flat_tensors
 
 if TYPE_CHECKING:
@@ -31,8 +29,6 @@ EXPLAINED = {
     "aten.set_.source_Storage_storage_offset", "profiler._record_function_enter_new.default",
     "profiler._record_function_exit._RecordFunction",
 }  # fmt: skip
-
-_LIBRARIES = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.dirname(__file__)) + os.sep)
 
 
 @dataclass(frozen=True)
@@ -110,6 +106,6 @@ class Witness(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _user_line() -> tuple[str, int]:
     frame: FrameType | None = sys._getframe(2)
-    while frame is not None and frame.f_code.co_filename.startswith(_LIBRARIES):
+    while frame is not None and frame.f_code.co_filename.startswith(LIBRARY_FOLDERS):
         frame = frame.f_back
     return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("unknown", 0)

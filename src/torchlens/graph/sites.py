@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType
 
-import torch
-
+from .._torch import LIBRARY_FOLDERS
 from ..capture.records import Recording, Site
-
-_LIBRARIES = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.dirname(__file__)) + os.sep)
 
 
 @lru_cache(maxsize=4096)
 def _is_library_file(filename: str) -> bool:
-    return filename.startswith(_LIBRARIES) or filename.startswith("<frozen ")
+    return filename.startswith((*LIBRARY_FOLDERS, "<frozen "))
 
 
 def is_library_code(code: CodeType) -> bool:
