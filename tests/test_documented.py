@@ -262,6 +262,52 @@ def test_network_organization() -> None:
     assert [op.layer_label for op in log if op.in_cond_branch] == ["sum_1_1", "gt_1_2"]
 
 
+class Figure3A(nn.Module):
+    """The same linear layer twice, with equal neighbours, and something else in between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(5, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.fc(torch.cos(x)) + 1
+        x = torch.sin(x)
+        x = self.fc(torch.cos(x)) + 1
+        return torch.tan(x)
+
+
+class Figure3B(nn.Module):
+    """A sequence without parameters twice in a row, and once more after something else."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(2):
+            x = torch.relu(torch.cos(x)) * 2
+        x = torch.tan(x)
+        return torch.relu(torch.cos(x)) * 2
+
+
+def test_figure_3a() -> None:
+    log = tl.log_forward_pass(Figure3A(), torch.rand(5, 5))
+    assert (
+        log.op_labels
+        == (
+            "input_1_0 cos_1_1:1 linear_1_2:1 add_1_3:1 sin_1_4 cos_1_1:2 linear_1_2:2 add_1_3:2 tan_1_5 output_1_6"
+        ).split()
+    )
+    assert log["cos_1_1"].parent_layers == ["input_1_0", "sin_1_4"]
+
+
+def test_figure_3b() -> None:
+    log = tl.log_forward_pass(Figure3B(), torch.rand(5, 5))
+    assert (
+        log.op_labels
+        == (
+            "input_1_0 cos_1_1:1 relu_1_2:1 mul_1_3:1 cos_1_1:2 relu_1_2:2 mul_1_3:2 tan_1_4 cos_2_5 relu_2_6 mul_2_7 "
+            "output_1_8"
+        ).split()
+    )
+
+
 def test_swin_v2_b_is_feedforward() -> None:
     log = tl.get_model_metadata(torchvision_models().swin_v2_b().eval(), torch.rand(1, 3, 256, 256))
     assert not log.is_recurrent  # though it fills its attention masks in a loop

@@ -158,7 +158,7 @@ def test_operations_of_a_condition() -> None:
     assert [op.label for op in log if op.in_cond_branch] == ["sum_1_1", "gt_1_2"]
     assert log.internally_terminated_bool_layers == ["gt_1_2"]
     assert log["gt_1_2"].is_terminal_bool_layer and not log["sum_1_1"].is_terminal_bool_layer
-    assert [(log[a].label, log[b].label) for a, b in log.graph.conditions.starts] == [("input_1_0", "sum_1_1")]
+    assert {op.label: op.cond_branch_children for op in log if op.cond_branch_children} == {"input_1_0": ["sum_1_1"]}
 
 
 def test_a_condition_on_a_value_that_is_used_has_no_branch_of_its_own() -> None:

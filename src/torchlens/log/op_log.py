@@ -408,6 +408,11 @@ class OpLog(Aliased):
         """Is this operation there only to evaluate a condition?"""
         return self._place in self._graph.conditions.branch
 
+    @property
+    def cond_branch_children(self) -> list[str]:
+        """The children at which the evaluation of a condition leaves the main path: where an IF begins."""
+        return self._labels(child for place, child in self._graph.conditions.starts if place == self._place)
+
     # ---- modules --------------------------------------------------------------------------------------------
 
     @property
