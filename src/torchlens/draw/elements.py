@@ -1,0 +1,91 @@
+"""What a picture is made of: plain data, with every decision about looks already taken.
+
+`draw/view.py` turns a log into a `View`; the printers (DOT, SVG, PDF) only print it, so that two renderers show
+the same thing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Direction = Literal["bottomup", "topdown", "leftright"]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """One line of text."""
+
+    text: str
+    bold: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One box of the picture: an operation, a layer (rolled), or a collapsed module."""
+
+    id: str
+    lines: tuple[Text, ...]
+    shape: Literal["box", "ellipse", "box3d"] = "ellipse"
+    fill: str = "#FFFFFF"
+    fill2: str | None = None  # a second colour: the fill is a gradient from `fill` to it
+    line: str = "#000000"
+    font: str = "#000000"
+    pen: float = 1.0
+    dashed: bool = False
+    group: str | None = None  # id of the innermost group it lies in
+    tooltip: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A module call (rolled: a module) drawn as a box around its members; groups nest through `parent`."""
+
+    id: str
+    lines: tuple[Text, ...]
+    parent: str | None = None
+    fill: str | None = None
+    line: str = "#000000"
+    font: str = "#000000"
+    pen: float = 2.0
+    dashed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """An arrow between two nodes. Labels at its ends belong to the tail or the head; `label` is in its middle."""
+
+    source: str
+    target: str
+    label: tuple[Text, ...] = ()
+    tail_label: tuple[Text, ...] = ()  # beside the source, as in "Out 2-3"
+    head_label: tuple[Text, ...] = ()  # beside the target, as in "arg 0" or "In 1"
+    line: str = "#000000"
+    pen: float = 1.0
+    dashed: bool = False
+    backward: bool = False  # follows the gradient: drawn, but it does not order the nodes
+
+
+@dataclass(frozen=True, slots=True)
+class Legend:
+    """What the colours mean when nodes are coloured by a number: a name and the ends of the scale."""
+
+    title: str
+    low: str
+    high: str
+    colors: tuple[str, ...]  # from low to high
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A whole picture. Nodes are in execution order: only a rolled loop has edges from later to earlier ones."""
+
+    title: tuple[Text, ...]
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...] = ()
+    groups: tuple[Group, ...] = ()  # outer ones before the ones inside them
+    direction: Direction = "bottomup"
+    background: str = "#FFFFFF"
+    font: str = "#000000"
+    legend: Legend | None = None
+    notes: tuple[str, ...] = field(default=())  # what was left out or folded, for the reader
