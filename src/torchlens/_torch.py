@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.autograd.forward_ad
 from torch import Tensor
+from torch._functorch import eager_transforms as _eager_transforms
+from torch._functorch import vmap as _vmap
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import parameter as _parameter
 
 __all__ = [
     "LIBRARY_FOLDERS",
+    "FakeTensor",
     "HigherOrderOperator",
     "OpOverload",
     "OpOverloadPacket",
@@ -19,12 +25,15 @@ __all__ = [
     "UninitializedTensorMixin",
     "any_autocast",
     "autocast_state",
+    "higher_order_kernel",
     "lazy_copy",
     "mode_stack",
     "no_torch_function",
     "pop_mode",
     "push_mode",
     "storage_address",
+    "transform_gradient",
+    "transform_levels",
 ]
 
 _C: Any = torch._C
@@ -69,3 +78,29 @@ def autocast_state() -> tuple[tuple[str, torch.dtype], ...]:
     """The devices for which autocast is on, each with its dtype."""
     devices = ("cpu", "cuda", "mps", "xpu")
     return tuple((d, torch.get_autocast_dtype(d)) for d in devices if torch.is_autocast_enabled(d))
+
+
+def higher_order_kernel(func: Any) -> Callable[..., Any] | None:
+    """What a higher-order operator such as `torch.cond` does when nobody transforms it: plain Python that calls its
+    functions. None if it has no such form."""
+    if _C._len_torch_dispatch_stack():  # a dispatch mode comes first, and calls again what it has seen
+        return lambda *args, **kwargs: func.dispatch(_C.DispatchKey.Python, *args, **kwargs)
+    kernel: Callable[..., Any] | None = func.py_kernels.get(_C.DispatchKey.CompositeExplicitAutograd)
+    return kernel
+
+
+#: Where the levels of torch.func's transforms and of forward-mode differentiation begin and end: module, two names.
+transform_levels: list[tuple[Any, str, str]] = [
+    (module, begin, end)
+    for module, begin, end in (
+        (_vmap, "_vmap_increment_nesting", "_vmap_decrement_nesting"),
+        (_eager_transforms, "_grad_increment_nesting", "_grad_decrement_nesting"),
+        (_eager_transforms, "_jvp_increment_nesting", "_jvp_decrement_nesting"),
+        (_eager_transforms, "_func_increment_nesting", "_func_decrement_nesting"),
+        (torch.autograd.forward_ad, "enter_dual_level", "exit_dual_level"),
+    )
+    if hasattr(module, begin) and hasattr(module, end)
+]
+
+#: Differentiates after its level has ended: what the function that `torch.func.vjp` returns calls.
+transform_gradient: tuple[Any, str] = (_eager_transforms, "_autograd_grad")

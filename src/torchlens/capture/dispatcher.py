@@ -3,6 +3,10 @@
 The tracer sees public torch calls. Whatever they do arrives here while the tracer is busy with them. An operation that
 arrives at any other time was made by something that the tracer can't see (TorchScript, a C++ extension). `Fallback`
 records it, where such code is known to run; `Witness` counts it, when asked to.
+
+Inside a transform (`torch.vmap`, `torch.func.grad`, ...) the tensors that Python sees are wrappers whose values mean
+something only to the transform. The dispatcher sees what is left when the transform is done with a call: operations on
+real tensors. So the tracer steps aside there, and `Fallback` records those.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .._torch import LIBRARY_FOLDERS, no_torch_function
+from .._torch import LIBRARY_FOLDERS, HigherOrderOperator, higher_order_kernel, no_torch_function
 from .containers import flat_tensors
 
 if TYPE_CHECKING:
@@ -29,6 +33,9 @@ EXPLAINED = {
     "aten.set_.source_Storage_storage_offset", "profiler._record_function_enter_new.default",
     "profiler._record_function_exit._RecordFunction",
 }  # fmt: skip
+
+#: Operations whose result is their argument under another name.
+_RENAMED = {"aten.detach.default", "aten.alias.default", "aten.lift_fresh.default"}
 
 
 @dataclass(frozen=True)
@@ -76,8 +83,11 @@ class Fallback(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        name = str(func)
         with no_torch_function():
-            if not self.tracer.busy and str(func) not in EXPLAINED:
+            if not self.tracer.busy and name in _RENAMED:
+                return self.tracer.rename(args[0], func(*args, **(kwargs or {})))
+            if not self.tracer.busy and not name.startswith("profiler."):
                 return self.tracer.record(func, args, kwargs or {})
             return func(*args, **(kwargs or {}))
 
@@ -96,6 +106,8 @@ class Witness(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if isinstance(func, HigherOrderOperator) and not self.tracer.busy:  # the operations in it are what counts
+            return (higher_order_kernel(func) or func)(*args, **kwargs)
         self.found.operations += 1
         # What takes no tensor makes one from Python's data: a source, and in the log as such.
         if not self.tracer.busy and str(func) not in EXPLAINED and flat_tensors([*args, *kwargs.values()]):

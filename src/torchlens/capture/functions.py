@@ -22,6 +22,7 @@ Written = Callable[[Sequence[Any], Mapping[str, Any]], list[Any]]
 class Treatment(Enum):
     RECORD = "a lowest-level call: log it"
     DESCEND = "written in Python: log the calls it makes"
+    FOLLOW = "calls functions of the model, as torch.cond does: log what they do"
     IGNORE = "asks about a tensor without touching its values: let it pass"
     OPAQUE = "bookkeeping of Python's or autograd's own: run it unseen"
 
@@ -72,7 +73,7 @@ def _classify(func: Any) -> Function:
     if isinstance(func, (OpOverload, OpOverloadPacket)):
         return _operator(func)
     if isinstance(func, HigherOrderOperator):
-        return Function(str(func), func)
+        return Function(str(func), func, Treatment.FOLLOW)
     name = getattr(func, "__name__", type(func).__name__)
     if name in ("__get__", "__set__", "__delete__"):
         return _property(func, name)

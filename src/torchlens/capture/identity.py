@@ -95,7 +95,7 @@ class Identity:
         values = self.recording.values
         value = Value(len(values), role, call, position, address, facts, grad_fn, saved)
         values.append(value)
-        self._bind(tensor, value)
+        self.bind(tensor, value)
         return value
 
     def add_input(self, tensor: Tensor, path: str) -> None:
@@ -104,7 +104,7 @@ class Identity:
         self._mark_foreign(tensor)
         self.new_value(tensor, "input", address=path)
         if first is not None:  # the same tensor given twice: what uses it uses the first
-            self._bind(tensor, first)
+            self.bind(tensor, first)
 
     def copy_of(self, origin: Value, role: str, call: int, address: str) -> Value:
         """Record a second entry for the same value."""
@@ -116,7 +116,8 @@ class Identity:
         values.append(value)
         return value
 
-    def _bind(self, tensor: Tensor, value: Value) -> None:
+    def bind(self, tensor: Tensor, value: Value) -> None:
+        """Remember that this is the value of `tensor` now."""
         try:
             version = tensor._version
         except RuntimeError:
@@ -207,7 +208,7 @@ class Identity:
         if not over:
             # Either the write was elsewhere in the same memory, or none was seen: then only the value can tell.
             if writes or _differ(value.saved, tensor) is False:
-                self._bind(tensor, value)
+                self.bind(tensor, value)
                 return value
             self.recording.warnings.append(
                 f"a tensor of shape {tuple(value.shape)} was overwritten by something that could not be seen; "
@@ -238,7 +239,7 @@ class Identity:
             return self._update(tensor, value, over) if over else value
         base, layout = self._aliases.find(tensor) or self._exported(tensor) or (None, None)
         if base is not None and layout == _layout(tensor) is not None and base.dtype == tensor.dtype:
-            self._bind(tensor, base)
+            self.bind(tensor, base)
             return self.value_of(tensor)
         if base is not None:
             layouts = {"layouts": (_layout(tensor), layout)}
@@ -264,7 +265,7 @@ class Identity:
         value = Value(len(params), "param", -1, None, address, _facts(tensor), grad_fn, tensor)
         params.append(value)
         self.param_values.setdefault(_address(tensor) or 0, []).append(value)
-        self._bind(tensor, value)
+        self.bind(tensor, value)
         return value
 
 

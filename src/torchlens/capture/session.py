@@ -61,7 +61,11 @@ def _dispatcher_watched(tracer: Tracer, modules: Iterable[nn.Module], options: O
             tracer.recording.completeness = stack.enter_context(Witness(tracer)).found
         if any(isinstance(module, torch.jit.ScriptModule) for module in modules):
             stack.enter_context(Fallback(tracer))
-        yield
+        try:
+            yield
+        finally:
+            while tracer.aside:  # the model began a level of forward-mode differentiation and did not end it
+                tracer.step_back()
 
 
 def _is_tracer(mode: Any) -> bool:

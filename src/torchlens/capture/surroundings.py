@@ -15,8 +15,15 @@ from typing import Any
 import torch
 import torch.overrides
 
-from .._torch import ScriptFunction, mode_stack, pop_mode, push_mode
-from .dispatcher import Fallback
+from .._torch import (
+    HigherOrderOperator,
+    ScriptFunction,
+    mode_stack,
+    pop_mode,
+    push_mode,
+    transform_gradient,
+    transform_levels,
+)
 
 
 @contextmanager
@@ -42,9 +49,11 @@ class _Shared:
                 self.undo.enter_context(_collector_held_off())
                 self.undo.enter_context(_deeper_recursion())
                 self.undo.enter_context(_honest_overrides(is_ours))
-                self.undo.enter_context(_scripts_recorded(is_ours))
-                if "torch._dynamo" in sys.modules:  # importing it takes seconds, and nothing compiles without it
-                    self.undo.enter_context(torch.compiler.set_stance("force_eager"))
+                self.undo.enter_context(_recorded_below(ScriptFunction, "__call__", is_ours))
+                self.undo.enter_context(_recorded_below(*transform_gradient, is_ours))
+                for module, begin, end in transform_levels:
+                    self.undo.enter_context(_recorded_between(module, begin, end, is_ours))
+                self.undo.enter_context(compiled_code_eager())
 
     def leave(self) -> None:
         with self.lock:
@@ -86,10 +95,11 @@ def _honest_overrides(is_ours: Callable[[Any], bool]) -> Iterator[None]:
     their fast path. A capture would make that answer yes and the model compute something else, so it doesn't count.
     """
     ask = torch.overrides.has_torch_function
+    to_be_seen = HigherOrderOperator.__call__.__code__  # `torch.cond` and its like are calls to be logged
 
     def has_torch_function(args: Iterable[Any]) -> bool:
         ours = mode_stack()
-        if not ours or not all(is_ours(mode) for mode in ours):
+        if not ours or not all(is_ours(mode) for mode in ours) or sys._getframe(1).f_code is to_be_seen:
             return ask(args)
         for _ in ours:
             pop_mode()
@@ -107,19 +117,74 @@ def _honest_overrides(is_ours: Callable[[Any], bool]) -> Iterator[None]:
 
 
 @contextmanager
-def _scripts_recorded(is_ours: Callable[[Any], bool]) -> Iterator[None]:
-    """A function compiled by TorchScript runs out of Python's sight: its operations are recorded at the dispatcher."""
-    call = ScriptFunction.__call__
+def compiled_code_eager() -> Iterator[None]:
+    """What `torch.compile` made runs as it was written."""
+    with ExitStack() as stack:
+        if "torch._dynamo" in sys.modules:  # importing it takes seconds, and nothing is compiled without it
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        else:
+            stack.enter_context(_replaced(torch, "compile", _eager_before(torch.compile, stack)))
+        yield
 
-    def seen_call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with ExitStack() as stack:
-            for mode in mode_stack():
-                if is_ours(mode):
-                    stack.enter_context(Fallback(mode))
-            return call(self, *args, **kwargs)
 
-    ScriptFunction.__call__ = seen_call
+def _eager_before(compile_: Callable[..., Any], stack: ExitStack) -> Callable[..., Any]:
+    """The model may compile something in forward, as `torch.cond` does: then is the time."""
+    stances: list[Any] = []
+
+    def compile_eagerly(*args: Any, **kwargs: Any) -> Any:
+        if not stances:
+            stances.append(stack.enter_context(torch.compiler.set_stance("force_eager")))
+        return compile_(*args, **kwargs)
+
+    return compile_eagerly
+
+
+@contextmanager
+def _replaced(owner: Any, name: str, stand_in: Any) -> Iterator[None]:
+    real = getattr(owner, name)
+    setattr(owner, name, stand_in)
     try:
         yield
     finally:
-        ScriptFunction.__call__ = call
+        setattr(owner, name, real)
+
+
+@contextmanager
+def _recorded_below(owner: Any, name: str, is_ours: Callable[[Any], bool]) -> Iterator[None]:
+    """This function runs out of Python's sight: while it does, operations are recorded at the dispatcher."""
+    real = getattr(owner, name)
+
+    def below(*args: Any, **kwargs: Any) -> Any:
+        tracers = [mode for mode in mode_stack() if is_ours(mode)]
+        for tracer in tracers:
+            tracer.step_aside()
+        try:
+            return real(*args, **kwargs)
+        finally:
+            for tracer in reversed(tracers):
+                tracer.step_back()
+
+    with _replaced(owner, name, below):
+        yield
+
+
+@contextmanager
+def _recorded_between(module: Any, begin: str, end: str, is_ours: Callable[[Any], bool]) -> Iterator[None]:
+    """Operations are recorded at the dispatcher from one of these functions to the other."""
+    real_begin, real_end = getattr(module, begin), getattr(module, end)
+
+    def begin_below(*args: Any, **kwargs: Any) -> Any:
+        result = real_begin(*args, **kwargs)
+        for mode in mode_stack():
+            if is_ours(mode):
+                mode.step_aside()
+        return result
+
+    def end_below(*args: Any, **kwargs: Any) -> Any:
+        for mode in reversed(mode_stack()):
+            if is_ours(mode):
+                mode.step_back()
+        return real_end(*args, **kwargs)
+
+    with _replaced(module, begin, begin_below), _replaced(module, end, end_below):
+        yield

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
-from types import FrameType
+from types import FrameType, MethodType
 from typing import Any
 
 import torch
@@ -17,14 +17,15 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
-from .._torch import any_autocast, autocast_state, no_torch_function, pop_mode, push_mode
+from .._torch import any_autocast, autocast_state, higher_order_kernel, no_torch_function, pop_mode, push_mode
 from .containers import flat_tensors, rebuild, replace_tensors, tensors_in
+from .dispatcher import Fallback
 from .functions import KNOWN, OUTPUT, Function, Treatment, meet
 from .identity import Identity, Residents
 from .modules import MODULE_BOUNDARY
 from .records import NO_KWARGS, Call, Event, ModuleCall, Recording, Site, Value
 
-RECORD, IGNORE, OPAQUE = Treatment.RECORD, Treatment.IGNORE, Treatment.OPAQUE
+RECORD, FOLLOW, IGNORE, OPAQUE = Treatment.RECORD, Treatment.FOLLOW, Treatment.IGNORE, Treatment.OPAQUE
 
 _PLAIN = {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.Size, torch.layout}
 _NO_SUBCLASS = ((), (Tensor,))
@@ -44,6 +45,7 @@ class Tracer(TorchFunctionMode):
         self.module_numbers = {id(module): number for number, module in enumerate(modules)}
         self.call_counts = [0] * len(modules)
         self.forward_due: ModuleCall | None = None  # a module call whose forward has not begun
+        self.aside: list[Fallback] = []  # who records meanwhile, if the tracer has stepped aside
 
     def close(self) -> None:
         """Let go of everything but the recording."""
@@ -60,15 +62,39 @@ class Tracer(TorchFunctionMode):
             return self._let_pass(func, args, kwargs)
         if not all(issubclass(kind, Tensor) for kind in types):
             return self._delegate(func, types, args, kwargs)
+        if function.treatment is FOLLOW:
+            return self._follow(function, func, args, kwargs)
         # A tensor subclass wants to see the function itself, not what it is made of. And some functions call
         # themselves once more; the inner call is then the lowest level there is.
         if function.twin and types in _NO_SUBCLASS and not (self.descent and self.descent[-1] is func):
             return self._descend(function, func, args, kwargs)
         return self._record(function, func, args, kwargs)
 
+    # ---- what only the dispatcher sees -----------------------------------------------------------------------
+
+    def step_aside(self) -> None:
+        """What follows is to be recorded at the dispatcher; calls of torch functions pass unseen."""
+        fallback = Fallback(self)
+        if not self.aside:
+            # An attribute rather than a question in the hot path; torch insists on a bound method.
+            self.__torch_function__ = MethodType(_pass, self)  # type: ignore[method-assign]
+            fallback.__enter__()
+        self.aside.append(fallback)
+
+    def step_back(self) -> None:
+        fallback = self.aside.pop()
+        if not self.aside:
+            del self.__torch_function__
+            fallback.__exit__(None, None, None)
+
     def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Record an operation that was seen at the dispatcher."""
         return self._record(KNOWN.get(func) or meet(func), func, args, kwargs)
+
+    def rename(self, tensor: Tensor, result: Tensor) -> Tensor:
+        """`result` is another name for what `tensor` holds."""
+        self.identity.bind(result, self.identity.value_of(tensor))
+        return result
 
     def _let_pass(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self.busy = True
@@ -86,6 +112,16 @@ class Tracer(TorchFunctionMode):
         finally:
             pop_mode()
             self.descent.pop()
+
+    def _follow(self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        kernel = higher_order_kernel(func)
+        if kernel is None:
+            return self._record(function, func, args, kwargs)
+        push_mode(self)
+        try:
+            return kernel(*args, **kwargs)
+        finally:
+            pop_mode()
 
     def _delegate(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Let an object that is no tensor, such as a dict of tensors, do what it does for this function, and watch."""
@@ -264,6 +300,10 @@ class Tracer(TorchFunctionMode):
                 value = self.identity.copy_of(origin, "output", len(calls), path)
                 calls.append(Call(OUTPUT, (origin,), NO_KWARGS, (value,), (), -1, (), 0, None, _NO_STATE))
             self.recording.output = replace_tensors(result, self.identity.value_of)
+
+
+def _pass(tracer: Tracer, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+    return func(*args, **(kwargs or {}))
 
 
 def frames_above(depth: int) -> Site:

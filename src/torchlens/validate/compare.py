@@ -5,20 +5,29 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .._torch import FakeTensor
+
 
 def same(one: Tensor, other: Tensor) -> bool:
-    """Equal in shape, type, layout and every value; NaN equals NaN."""
+    """Equal in shape, type, layout and every value; NaN equals NaN. Without values (meta, fake), the rest has to do."""
     if (one.layout, one.dtype, one.is_nested) != (other.layout, other.dtype, other.is_nested):
         return False
     if one.is_nested:
         parts = list(zip(one.unbind(), other.unbind(), strict=False))
         return one.size(0) == other.size(0) and all(same(a, b) for a, b in parts)
-    if one.shape != other.shape or one.is_quantized != other.is_quantized:
+    if one.shape != other.shape or one.is_quantized != other.is_quantized or one.is_meta != other.is_meta:
         return False
+    if without_values(one) or without_values(other):
+        return True
     one, other = _plain(one), _plain(other)
     if torch.equal(one, other):
         return True
     return bool(((one == other) | ((one != one) & (other != other))).all())
+
+
+def without_values(tensor: Tensor) -> bool:
+    """Is this a tensor with a shape and a type only?"""
+    return tensor.is_meta or isinstance(tensor, FakeTensor)
 
 
 def difference(one: Tensor, other: Tensor) -> str:
@@ -44,6 +53,8 @@ def _plain(tensor: Tensor) -> Tensor:
     tensor = tensor.detach()
     if tensor.is_quantized:
         return tensor.int_repr()
+    if tensor.dtype.itemsize == 1 and tensor.is_floating_point():  # 8-bit floats know hardly any operation
+        tensor = tensor.to(torch.float32)
     if tensor.layout is not torch.strided:
         tensor = tensor.to_dense()
     return tensor.resolve_conj().resolve_neg()
