@@ -32,8 +32,9 @@ __all__ = [
     "pop_mode",
     "push_mode",
     "storage_address",
-    "transform_gradient",
+    "swap_function",
     "transform_levels",
+    "unseen_functions",
 ]
 
 _C: Any = torch._C
@@ -102,5 +103,17 @@ transform_levels: list[tuple[Any, str, str]] = [
     if hasattr(module, begin) and hasattr(module, end)
 ]
 
-#: Differentiates after its level has ended: what the function that `torch.func.vjp` returns calls.
-transform_gradient: tuple[Any, str] = (_eager_transforms, "_autograd_grad")
+#: Functions that call operations out of sight of a torch function mode: owner, name.
+unseen_functions: list[tuple[Any, str]] = [
+    (owner, name)
+    for owner, name in (
+        (ScriptFunction, "__call__"),
+        (_C._nested, "nested_tensor"),
+        (Tensor, "set_"),
+        (_eager_transforms, "_autograd_grad"),  # differentiates after its level has ended, for torch.func.vjp
+    )
+    if hasattr(owner, name)
+]
+
+#: What `torch.utils.swap_tensors` exchanges two tensors with: owner, name.
+swap_function: tuple[Any, str] = (_C, "_swap_tensor_impl")

@@ -6,15 +6,16 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Mapping
-from copy import deepcopy
 from typing import Any
 
 from torch import nn
 
 from .capture import rng
 from .capture.containers import fresh_copy, tensors_in
+from .capture.modules import copied
 from .capture.records import Recording
 from .capture.session import record
+from .capture.surroundings import compiled_code_eager
 from .errors import ArgumentError, FidelityWarning
 from .graph.sites import user_stack
 from .log.model_log import ModelLog
@@ -99,9 +100,10 @@ def validate_model_activations(
     args, kwargs = _arguments(model, input_args, input_kwargs)
     with rng.restored():
         seed = rng.begin(random_seed)
-        expected = deepcopy(model)(*fresh_copy(args), **fresh_copy(kwargs))
+        with compiled_code_eager():
+            expected = copied(model)(*fresh_copy(args), **fresh_copy(kwargs))
         options = Options(random_seed=seed, check_completeness=True)
-        recording, error = record(deepcopy(model), fresh_copy(args), fresh_copy(kwargs), options)
+        recording, error = record(copied(model), fresh_copy(args), fresh_copy(kwargs), options)
     if error is not None:
         raise error
     log = ModelLog(recording)

@@ -71,14 +71,21 @@ class Completeness:
         return f"{verdict}: {self.operations} operations seen at the dispatcher{missed}"
 
 
-class Fallback(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """While active, records the operations that the tracer can't see, as what they are at the dispatcher."""
-
+class _Watcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
     supports_higher_order_operators = True
 
     def __init__(self, tracer: Tracer) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.tracer = tracer
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled while a capture runs; torch would take seconds to import what protects from it."""
+        return False
+
+
+class Fallback(_Watcher):
+    """While active, records the operations that the tracer can't see, as what they are at the dispatcher."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -92,14 +99,11 @@ class Fallback(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **(kwargs or {}))
 
 
-class Witness(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Witness(_Watcher):
     """While active, checks that every operation of this thread falls inside a call that the tracer records."""
 
-    supports_higher_order_operators = True
-
     def __init__(self, tracer: Tracer) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.tracer = tracer
+        super().__init__(tracer)
         self.found = Completeness()
 
     def __torch_dispatch__(

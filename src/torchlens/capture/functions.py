@@ -40,6 +40,7 @@ class Function:
         "reshapes",
         "treatment",
         "twin",
+        "uncounted",
         "written",
     )
 
@@ -53,6 +54,7 @@ class Function:
         self.reshapes = name in _RESHAPES  # overwrites a tensor's geometry, not its memory
         self.random = name in _RANDOM
         self.reads = name in _READS  # turns a tensor into a Python value
+        self.uncounted = name in _UNCOUNTED  # lets two tensors share memory without counting each other's writes
         self.escapes = name in _ESCAPES  # hands out the memory, so that later writes are invisible
 
     def __repr__(self) -> str:
@@ -173,6 +175,8 @@ _ESCAPES = {
     "__array__", "__array_wrap__", "__dlpack__", "_typed_storage", "data_ptr", "numpy", "share_memory_", "storage",
     "untyped_storage",
 }  # fmt: skip
+
+_UNCOUNTED = {"data", "set_"}
 
 _READS = {
     "__array__", "__bool__", "__complex__", "__float__", "__index__", "__int__", "allclose", "equal", "is_nonzero",

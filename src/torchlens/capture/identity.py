@@ -34,6 +34,12 @@ class _Write(NamedTuple):
     reshapes: bool
 
 
+class _Export(NamedTuple):
+    value: Value
+    address: int  # of its storage
+    offset: int  # of the tensor in the storage
+
+
 class Identity:
     """Knows every tensor of a forward pass by its latest value."""
 
@@ -47,7 +53,8 @@ class Identity:
         self.writes: dict[int, list[_Write]] = {}  # by storage
         self.unversioned: set[int] = set()  # storages with an alias whose writes are not counted, such as x.data
         self.exposed: set[int] = set()  # storages that someone outside torch can write to
-        self.exports: dict[int, Value] = {}  # the values handed out, by where they begin
+        self.exports: dict[int, _Export] = {}  # what was handed out, by where it begins
+        self.mirrors: dict[int, list[tuple[int, int]]] = {}  # other storages over the same memory, and their shift
         self.param_values: dict[int, list[Value]] = {}  # by storage
         self.buffers = {address for _, role, address in residents.values() if role == "buffer"}
         self._aliases = _AliasIndex()
@@ -145,7 +152,8 @@ class Identity:
         """The memory of `tensor` is about to be handed out: from now on it is foreign, and may change unseen."""
         address = _address(tensor) if isinstance(tensor, Tensor) else None
         if address is not None:
-            self.exports[self._own_memory(tensor)] = self.value_of(tensor)
+            value, layout = self.value_of(tensor), _layout(tensor)
+            self.exports[self._own_memory(tensor)] = _Export(value, address, layout.offset if layout else 0)
             self.foreign.add(address)
             self.exposed.add(address)
 
@@ -172,14 +180,30 @@ class Identity:
         """A call has overwritten `tensor`, whose value is now `value`."""
         address = _address(tensor)
         if address is not None:
-            self.writes.setdefault(address, []).append(_Write(value, _layout(tensor), reshapes))
+            layout = _layout(tensor)
+            self.writes.setdefault(address, []).append(_Write(value, layout, reshapes))
+            for mirror, shift in self.mirrors.get(address, ()):
+                seen_there = layout and layout._replace(offset=layout.offset + shift)
+                self.writes.setdefault(mirror, []).append(_Write(value, seen_there, reshapes))
+
+    def before_swap(self, one: Tensor, other: Tensor) -> None:
+        """Two tensors are about to exchange all that they are."""
+        for tensor in (one, other):
+            self.value_of(tensor)
+            self.before_write(tensor)
+
+    def after_swap(self, one: Tensor, other: Tensor) -> None:
+        first, second = self.current(one), self.current(other)
+        assert first is not None and second is not None
+        self.bind(one, second)
+        self.bind(other, first)
 
     def role_after_write(self, old: Value) -> str:
         """A buffer stays a buffer when it is overwritten."""
         return "update" if old.address in self.buffers else "op"
 
-    def note_data_alias(self, tensor: Tensor) -> None:
-        """`tensor.data` was taken or given: writes through the other one are not counted."""
+    def note_alias(self, tensor: Tensor) -> None:
+        """`tensor.data` was taken or given, or memory by `set_`: writes through the other one are not counted."""
         address = _address(tensor)
         if address is not None:
             self.unversioned.add(address)
@@ -253,11 +277,17 @@ class Identity:
         return self.new_value(tensor, "source")
 
     def _exported(self, tensor: Tensor) -> tuple[Value, Layout | None] | None:
-        """The value that came back from NumPy as this tensor, if it did."""
-        if not self.exports or _address(tensor) is None or tensor.untyped_storage().resizable():
+        """The value that came back from NumPy, or by way of DLPack, as this tensor, if it did."""
+        address = _address(tensor)
+        if not self.exports or address is None or tensor.untyped_storage().resizable():
             return None
-        value = self.exports.get(tensor.data_ptr())
-        return None if value is None else (value, _layout(tensor) if value.shape == tensor.shape else None)
+        export = self.exports.get(tensor.data_ptr())
+        if export is None:
+            return None
+        self.mirrors.setdefault(address, []).append((export.address, export.offset))
+        self.mirrors.setdefault(export.address, []).append((address, -export.offset))
+        self.unversioned |= {address, export.address}
+        return export.value, _layout(tensor) if export.value.shape == tensor.shape else None
 
     def _add_param(self, tensor: Tensor, address: str) -> Value:
         params = self.recording.params

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -134,3 +135,17 @@ def _uninstall(modules: list[nn.Module]) -> None:
                     attributes[name] = entry.replaced[name]
                 else:
                     del attributes[name]
+
+
+def copied(model: nn.Module) -> nn.Module:
+    """A copy of a model that shares nothing with it.
+
+    Modules with a computed tensor among their attributes (by `torch.nn.utils.weight_norm`, by pruning) refuse to be
+    copied, though they compute it anew in each call: the copy gets the bare value.
+    """
+    memo: dict[int, Any] = {}
+    for module in model.modules():
+        for attribute in vars(module).values():
+            if isinstance(attribute, torch.Tensor) and attribute.grad_fn is not None:
+                memo[id(attribute)] = attribute.detach().clone()
+    return deepcopy(model, memo)

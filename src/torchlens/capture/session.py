@@ -86,7 +86,8 @@ def _describe_modules(model: nn.Module, recording: Recording) -> dict[nn.Module,
     for module, names in addresses.items():
         kind = type(module)
         qualname = f"{kind.__module__}.{kind.__qualname__}"
-        recording.modules.append(ModuleInfo(names[0], tuple(names), kind.__name__, module.training, qualname))
+        training = getattr(module, "training", False)  # a frozen TorchScript module has lost it
+        recording.modules.append(ModuleInfo(names[0], tuple(names), kind.__name__, training, qualname))
     return addresses
 
 

@@ -15,20 +15,14 @@ from typing import Any
 import torch
 import torch.overrides
 
-from .._torch import (
-    HigherOrderOperator,
-    ScriptFunction,
-    mode_stack,
-    pop_mode,
-    push_mode,
-    transform_gradient,
-    transform_levels,
-)
+from .._torch import HigherOrderOperator, mode_stack, pop_mode, push_mode
+from .unseen import replaced, unseen_followed
 
 
 @contextmanager
 def prepared_surroundings(is_ours: Callable[[Any], bool]) -> Iterator[None]:
-    """Hold off the garbage collector, keep compiled code eager, and let modules choose their path as if unseen."""
+    """Hold off the garbage collector, keep compiled code eager, let modules choose their path as if unseen, and be
+    told of what a torch function mode can't see."""
     _shared.enter(is_ours)
     try:
         yield
@@ -49,11 +43,8 @@ class _Shared:
                 self.undo.enter_context(_collector_held_off())
                 self.undo.enter_context(_deeper_recursion())
                 self.undo.enter_context(_honest_overrides(is_ours))
-                self.undo.enter_context(_recorded_below(ScriptFunction, "__call__", is_ours))
-                self.undo.enter_context(_recorded_below(*transform_gradient, is_ours))
-                for module, begin, end in transform_levels:
-                    self.undo.enter_context(_recorded_between(module, begin, end, is_ours))
                 self.undo.enter_context(compiled_code_eager())
+                self.undo.enter_context(unseen_followed(is_ours))
 
     def leave(self) -> None:
         with self.lock:
@@ -123,7 +114,7 @@ def compiled_code_eager() -> Iterator[None]:
         if "torch._dynamo" in sys.modules:  # importing it takes seconds, and nothing is compiled without it
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         else:
-            stack.enter_context(_replaced(torch, "compile", _eager_before(torch.compile, stack)))
+            stack.enter_context(replaced(torch, "compile", _eager_before(torch.compile, stack)))
         yield
 
 
@@ -137,54 +128,3 @@ def _eager_before(compile_: Callable[..., Any], stack: ExitStack) -> Callable[..
         return compile_(*args, **kwargs)
 
     return compile_eagerly
-
-
-@contextmanager
-def _replaced(owner: Any, name: str, stand_in: Any) -> Iterator[None]:
-    real = getattr(owner, name)
-    setattr(owner, name, stand_in)
-    try:
-        yield
-    finally:
-        setattr(owner, name, real)
-
-
-@contextmanager
-def _recorded_below(owner: Any, name: str, is_ours: Callable[[Any], bool]) -> Iterator[None]:
-    """This function runs out of Python's sight: while it does, operations are recorded at the dispatcher."""
-    real = getattr(owner, name)
-
-    def below(*args: Any, **kwargs: Any) -> Any:
-        tracers = [mode for mode in mode_stack() if is_ours(mode)]
-        for tracer in tracers:
-            tracer.step_aside()
-        try:
-            return real(*args, **kwargs)
-        finally:
-            for tracer in reversed(tracers):
-                tracer.step_back()
-
-    with _replaced(owner, name, below):
-        yield
-
-
-@contextmanager
-def _recorded_between(module: Any, begin: str, end: str, is_ours: Callable[[Any], bool]) -> Iterator[None]:
-    """Operations are recorded at the dispatcher from one of these functions to the other."""
-    real_begin, real_end = getattr(module, begin), getattr(module, end)
-
-    def begin_below(*args: Any, **kwargs: Any) -> Any:
-        result = real_begin(*args, **kwargs)
-        for mode in mode_stack():
-            if is_ours(mode):
-                mode.step_aside()
-        return result
-
-    def end_below(*args: Any, **kwargs: Any) -> Any:
-        for mode in reversed(mode_stack()):
-            if is_ours(mode):
-                mode.step_back()
-        return real_end(*args, **kwargs)
-
-    with _replaced(module, begin, begin_below), _replaced(module, end, end_below):
-        yield

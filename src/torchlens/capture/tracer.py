@@ -7,7 +7,8 @@ model, so there are no strings, no stack traces and no interpretation: see READM
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from time import perf_counter_ns
 from types import FrameType, MethodType
 from typing import Any
@@ -91,9 +92,20 @@ class Tracer(TorchFunctionMode):
         """Record an operation that was seen at the dispatcher."""
         return self._record(KNOWN.get(func) or meet(func), func, args, kwargs)
 
+    @contextmanager
+    def bookkeeping(self) -> Iterator[None]:
+        """What is called here is no part of the model."""
+        busy, self.busy = self.busy, True
+        try:
+            with no_torch_function():
+                yield
+        finally:
+            self.busy = busy
+
     def rename(self, tensor: Tensor, result: Tensor) -> Tensor:
         """`result` is another name for what `tensor` holds."""
-        self.identity.bind(result, self.identity.value_of(tensor))
+        with self.bookkeeping():
+            self.identity.bind(result, self.identity.value_of(tensor))
         return result
 
     def _let_pass(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -174,8 +186,8 @@ class Tracer(TorchFunctionMode):
                         function, stored_args, stored_kwargs, outputs, overwritten, module, site, time, rng, state
                     )
                     calls.append(call)
-                    if function.name == "data":
-                        identity.note_data_alias(args[-1])
+                    if function.uncounted:
+                        identity.note_alias(args[0])
                 elif function.reads:
                     self._read(function, stored_args, result)
             return result

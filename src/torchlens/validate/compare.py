@@ -12,6 +12,8 @@ def same(one: Tensor, other: Tensor) -> bool:
     """Equal in shape, type, layout and every value; NaN equals NaN. Without values (meta, fake), the rest has to do."""
     if (one.layout, one.dtype, one.is_nested) != (other.layout, other.dtype, other.is_nested):
         return False
+    if one.layout is torch.jagged:  # each has a length of its own for its ragged dimension, even if they agree
+        return all(same(a, b) for a, b in zip(_jagged_parts(one), _jagged_parts(other), strict=True))
     if one.is_nested:
         parts = list(zip(one.unbind(), other.unbind(), strict=False))
         return one.size(0) == other.size(0) and all(same(a, b) for a, b in parts)
@@ -23,6 +25,11 @@ def same(one: Tensor, other: Tensor) -> bool:
     if torch.equal(one, other):
         return True
     return bool(((one == other) | ((one != one) & (other != other))).all())
+
+
+def _jagged_parts(tensor: Tensor) -> list[Tensor]:
+    lengths = tensor.lengths()
+    return [tensor.values(), tensor.offsets(), *([] if lengths is None else [lengths])]
 
 
 def without_values(tensor: Tensor) -> bool:
