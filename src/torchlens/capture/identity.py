@@ -125,11 +125,7 @@ class Identity:
 
     def bind(self, tensor: Tensor, value: Value) -> None:
         """Remember that this is the value of `tensor` now."""
-        try:
-            version = tensor._version
-        except RuntimeError:
-            version = _UNVERSIONED
-        entry = self.live[id(tensor)] = (ref(tensor), value, version)
+        entry = self.live[id(tensor)] = (ref(tensor), value, version_of(tensor))
         self._aliases.pending.append(entry)
 
     # ---- keeping --------------------------------------------------------------------------------------------
@@ -175,6 +171,7 @@ class Identity:
         self._own_memory(tensor)  # growing memory that has lazy copies is an error inside torch
         for param in self.param_values.pop(_address(tensor) or 0, ()):  # kept as they are, until they change
             param.saved = param.saved.detach().clone() if param.saved is not None and self.keeping else None
+            self.recording.param_versions[param.index] = version_of(param.saved)
 
     def after_write(self, tensor: Tensor, value: Value, reshapes: bool) -> None:
         """A call has overwritten `tensor`, whose value is now `value`."""
@@ -294,6 +291,7 @@ class Identity:
         grad_fn = "" if tensor.requires_grad else None
         value = Value(len(params), "param", -1, None, address, _facts(tensor), grad_fn, tensor)
         params.append(value)
+        self.recording.param_versions.append(version_of(tensor))
         self.param_values.setdefault(_address(tensor) or 0, []).append(value)
         self.bind(tensor, value)
         return value
@@ -328,6 +326,14 @@ class _AliasIndex:
                 return value, layout
             found = found or (value, _layout(known))
         return found
+
+
+def version_of(tensor: Tensor | None) -> int:
+    """How often the memory of a tensor was written to, as far as that is counted."""
+    try:
+        return _UNVERSIONED if tensor is None else tensor._version
+    except RuntimeError:
+        return _UNVERSIONED
 
 
 def _address(tensor: Tensor) -> int | None:

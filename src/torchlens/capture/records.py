@@ -218,6 +218,7 @@ class Recording:
     model_name: str
     values: list[Value] = field(default_factory=list)
     params: list[Value] = field(default_factory=list)
+    param_versions: list[int] = field(default_factory=list)  # of the tensors in `params`, which are not copied
     calls: list[Call] = field(default_factory=list)
     module_calls: list[ModuleCall] = field(default_factory=list)
     modules: list[ModuleInfo] = field(default_factory=list)

@@ -8,6 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from ..capture.identity import version_of
 from ..capture.records import Call, Value
 from ..errors import ArgumentError
 from ..graph.graph import Graph
@@ -36,6 +37,16 @@ def _validate(graph: Graph, perturb: bool) -> ValidationReport:
     if graph.recording.completeness is not None:
         missed = graph.recording.completeness.missed
         report.problems += [Problem("completeness", None, f"{operation} was not logged") for operation in missed]
+    changed = _changed_params(graph)
+    report.problems += [
+        Problem(
+            "parameters",
+            None,
+            f"{param.address} has been written to since the forward pass, and what was computed from it can't be "
+            "checked any more; validate before training goes on, or log again",
+        )
+        for param in changed
+    ]
     done: set[int] = set()
     for place, value in enumerate(graph.entries):
         label = graph.label(place)
@@ -45,8 +56,19 @@ def _validate(graph: Graph, perturb: bool) -> ValidationReport:
             _check_output(value, graph.recording.calls[value.call], label, report)
         elif value.call not in done:
             done.add(value.call)
-            _check_call(graph, graph.recording.calls[value.call], report, perturb)
+            call = graph.recording.calls[value.call]
+            touched = changed and [v.address for _, v in argument_values(call) if v in changed]
+            if touched:
+                report.unverified.append((label, f"{touched[0]} is not what it was"))
+            else:
+                _check_call(graph, call, report, perturb)
     return report
+
+
+def _changed_params(graph: Graph) -> list[Value]:
+    """The parameters that are no longer what they were: a log does not copy them."""
+    versions = zip(graph.recording.params, graph.recording.param_versions, strict=True)
+    return [param for param, version in versions if version_of(param.saved) != version]
 
 
 def _check_output(value: Value, call: Call, label: str, report: ValidationReport) -> None:
