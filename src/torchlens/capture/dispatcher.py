@@ -17,12 +17,14 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .._torch import LIBRARY_FOLDERS, HigherOrderOperator, higher_order_kernel, no_torch_function
 from .containers import flat_tensors
 
 if TYPE_CHECKING:
+    from .origins import Origins
     from .tracer import Tracer
 
 #: Operations that compute nothing: other names for the same values, made by `nn.Parameter(t)`, by custom autograd
@@ -50,6 +52,19 @@ class MissedOperation:
         return f"{self.operation} at {self.file}:{self.line}"
 
 
+@dataclass(frozen=True)
+class UnknownTensor:
+    """A tensor that came to be in the forward pass, nobody saw how, and that an operation used."""
+
+    shape: tuple[int, ...]
+    file: str
+    line: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"a tensor of shape {self.shape}, used at {self.file}:{self.line}, {self.why}"
+
+
 @dataclass
 class Completeness:
     """Was every operation logged? True or false, with what was missed.
@@ -61,14 +76,17 @@ class Completeness:
 
     operations: int = 0  # seen at the dispatcher
     missed: list[MissedOperation] = field(default_factory=list)
+    unknown: list[UnknownTensor] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return not self.missed
+        return not self.missed and not self.unknown
 
     def __repr__(self) -> str:
-        verdict = "complete" if self else f"NOT complete, {len(self.missed)} missed"
-        missed = "".join(f"\n\t{operation}" for operation in self.missed[:20])
-        return f"{verdict}: {self.operations} operations seen at the dispatcher{missed}"
+        counts = [f"{len(self.missed)} missed"] * bool(self.missed)
+        counts += [f"{len(self.unknown)} tensors of unknown origin"] * bool(self.unknown)
+        verdict = "complete" if self else f"NOT complete, {', '.join(counts)}"
+        found = "".join(f"\n\t{finding}" for finding in [*self.missed, *self.unknown][:20])
+        return f"{verdict}: {self.operations} operations seen at the dispatcher{found}"
 
 
 class _Watcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -84,7 +102,7 @@ class _Watcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
 
-class Fallback(_Watcher):
+class Fallback(_Watcher):  # type: ignore[no-untyped-call]
     """While active, records the operations that the tracer can't see, as what they are at the dispatcher."""
 
     def __torch_dispatch__(
@@ -99,12 +117,12 @@ class Fallback(_Watcher):
             return func(*args, **(kwargs or {}))
 
 
-class Witness(_Watcher):
+class Witness(_Watcher):  # type: ignore[no-untyped-call]
     """While active, checks that every operation of this thread falls inside a call that the tracer records."""
 
-    def __init__(self, tracer: Tracer) -> None:
+    def __init__(self, tracer: Tracer, found: Completeness, origins: Origins) -> None:
         super().__init__(tracer)
-        self.found = Completeness()
+        self.found, self.origins = found, origins
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -113,15 +131,24 @@ class Witness(_Watcher):
         if isinstance(func, HigherOrderOperator) and not self.tracer.busy:  # the operations in it are what counts
             return (higher_order_kernel(func) or func)(*args, **kwargs)
         self.found.operations += 1
-        # What takes no tensor makes one from Python's data: a source, and in the log as such.
-        if not self.tracer.busy and str(func) not in EXPLAINED and flat_tensors([*args, *kwargs.values()]):
-            self.found.missed.append(MissedOperation(str(func), *_user_line()))
         with no_torch_function():
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
+        if not self.tracer.busy and not self.tracer.recording.ended:
+            self._check(str(func), flat_tensors([*args, *kwargs.values()]), result)
+        return result
+
+    def _check(self, name: str, used: list[Tensor], result: Any) -> None:
+        """An operation ran while no recorded call did."""
+        from_data = all(self.origins.is_made(tensor) for tensor in used) or name == "aten.lift_fresh.default"
+        if from_data and isinstance(result, Tensor):  # made from Python's data: a source, and in the log as such
+            self.origins.add_made(result)
+        elif used and name not in EXPLAINED:
+            self.found.missed.append(MissedOperation(name, *user_line()))
 
 
-def _user_line() -> tuple[str, int]:
-    frame: FrameType | None = sys._getframe(2)
+def user_line() -> tuple[str, int]:
+    """Where the user's code is."""
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(LIBRARY_FOLDERS):
         frame = frame.f_back
     return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("unknown", 0)

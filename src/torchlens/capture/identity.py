@@ -17,6 +17,7 @@ from torch.nn import Parameter
 
 from .._torch import UninitializedTensorMixin, lazy_copy, storage_address
 from .functions import ALIAS_UPDATE, IMPLICIT_VIEW, Function
+from .origins import Origins
 from .records import Facts, Layout, Recording, Value
 
 #: Adds a call that no code made: (function, arguments, keyword arguments, tensor it explains, role, address).
@@ -57,6 +58,7 @@ class Identity:
         self.mirrors: dict[int, list[tuple[int, int]]] = {}  # other storages over the same memory, and their shift
         self.param_values: dict[int, list[Value]] = {}  # by storage
         self.buffers = {address for _, role, address in residents.values() if role == "buffer"}
+        self.origins: Origins | None = None  # if completeness is checked
         self._aliases = _AliasIndex()
         for tensor, role, address in residents.values():
             self._mark_foreign(tensor)
@@ -265,10 +267,13 @@ class Identity:
         if base is not None:
             layouts = {"layouts": (_layout(tensor), layout)}
             return self.synthesize(IMPLICIT_VIEW, (base,), layouts, tensor, "op", None)
+        if self.origins is not None:
+            self.origins.add_used(tensor, bool(self.exports))
         if tensor.grad_fn is not None:
             self.recording.warnings.append(
                 f"a tensor of shape {tuple(_facts(tensor)[0])} was computed by something that could not be seen "
-                "(TorchScript, torch.func, another thread, code before the forward pass); it is logged as a 'source'"
+                "(a compiled extension, a thread of another library, code before the forward pass); it is logged as a "
+                "'source'"
             )
         self._mark_foreign(tensor)
         return self.new_value(tensor, "source")

@@ -44,12 +44,21 @@ def watch_modules(modules: Iterable[nn.Module], watcher: ModuleWatcher) -> Itera
     """Report the calls that this thread makes of these modules to `watcher`."""
     modules = list(modules)
     _install(modules)
+    try:
+        with reported_here(watcher):
+            yield
+    finally:
+        _uninstall(modules)
+
+
+@contextmanager
+def reported_here(watcher: ModuleWatcher) -> Iterator[None]:
+    """Report the calls that this thread makes, of modules that are being watched, to `watcher` as well."""
     _watchers.here = [*_watchers.here, watcher]
     try:
         yield
     finally:
         _watchers.here = _watchers.here[:-1]
-        _uninstall(modules)
 
 
 class StandIn:

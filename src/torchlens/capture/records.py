@@ -229,6 +229,7 @@ class Recording:
     completeness: Completeness | None = None  # if it was asked for
     output: Any = None  # what the model returned, with values in place of tensors
     values_kept: bool = True
+    ended: bool = False  # the forward pass is over
     complete: bool = False  # False when the forward raised
     seed: int = 0
     start_time: float = 0.0

@@ -16,6 +16,7 @@ import torch
 import torch.overrides
 
 from .._torch import HigherOrderOperator, mode_stack, pop_mode, push_mode
+from .threads import threads_joined
 from .unseen import replaced, unseen_followed
 
 
@@ -45,6 +46,7 @@ class _Shared:
                 self.undo.enter_context(_honest_overrides(is_ours))
                 self.undo.enter_context(compiled_code_eager())
                 self.undo.enter_context(unseen_followed(is_ours))
+                self.undo.enter_context(threads_joined(is_ours))
 
     def leave(self) -> None:
         with self.lock:

@@ -7,8 +7,8 @@ model, so there are no strings, no stack traces and no interpretation: see READM
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter_ns
 from types import FrameType, MethodType
 from typing import Any
@@ -46,7 +46,12 @@ class Tracer(TorchFunctionMode):
         self.module_numbers = {id(module): number for number, module in enumerate(modules)}
         self.call_counts = [0] * len(modules)
         self.forward_due: ModuleCall | None = None  # a module call whose forward has not begun
+        self.watched: Callable[[Tracer], AbstractContextManager[Any]] = nullcontext  # what goes with it in a thread
         self.aside: list[Fallback] = []  # who records meanwhile, if the tracer has stepped aside
+
+    def end(self) -> None:
+        """The forward pass is over: what a thread that it left running does is not logged."""
+        self.recording.ended = True
 
     def close(self) -> None:
         """Let go of everything but the recording."""
@@ -79,18 +84,23 @@ class Tracer(TorchFunctionMode):
         if not self.aside:
             # An attribute rather than a question in the hot path; torch insists on a bound method.
             self.__torch_function__ = MethodType(_pass, self)  # type: ignore[method-assign]
-            fallback.__enter__()
+            fallback.__enter__()  # type: ignore[no-untyped-call]
         self.aside.append(fallback)
 
     def step_back(self) -> None:
         fallback = self.aside.pop()
         if not self.aside:
             del self.__torch_function__
-            fallback.__exit__(None, None, None)
+            fallback.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Record an operation that was seen at the dispatcher."""
-        return self._record(KNOWN.get(func) or meet(func), func, args, kwargs)
+        identity = self.identity
+        origins, identity.origins = identity.origins, None  # constants of compiled code first show themselves here
+        try:
+            return self._record(KNOWN.get(func) or meet(func), func, args, kwargs)
+        finally:
+            identity.origins = origins
 
     @contextmanager
     def bookkeeping(self) -> Iterator[None]:

@@ -52,7 +52,7 @@ def replaced(owner: Any, name: str, stand_in: Any) -> Iterator[None]:
             setattr(owner, name, own)
 
 
-def _tracers(is_ours: IsOurs) -> list[Any]:
+def tracers_here(is_ours: IsOurs) -> list[Any]:
     """The captures of this thread, outermost first."""
     return [mode for mode in mode_stack() if is_ours(mode)]
 
@@ -64,7 +64,7 @@ def _recorded_below(function: Callable[..., Any], is_ours: IsOurs) -> Callable[.
     """The function with its operations recorded at the dispatcher."""
 
     def below(*args: Any, **kwargs: Any) -> Any:
-        tracers = _tracers(is_ours)
+        tracers = tracers_here(is_ours)
         for tracer in tracers:
             tracer.step_aside()
         try:
@@ -81,7 +81,7 @@ def _beginning(begin: Callable[..., Any], is_ours: IsOurs) -> Callable[..., Any]
 
     def begin_below(*args: Any, **kwargs: Any) -> Any:
         result = begin(*args, **kwargs)
-        for tracer in _tracers(is_ours):
+        for tracer in tracers_here(is_ours):
             tracer.step_aside()
         return result
 
@@ -90,7 +90,7 @@ def _beginning(begin: Callable[..., Any], is_ours: IsOurs) -> Callable[..., Any]
 
 def _ending(end: Callable[..., Any], is_ours: IsOurs) -> Callable[..., Any]:
     def end_below(*args: Any, **kwargs: Any) -> Any:
-        for tracer in reversed(_tracers(is_ours)):
+        for tracer in reversed(tracers_here(is_ours)):
             tracer.step_back()
         return end(*args, **kwargs)
 
@@ -107,7 +107,7 @@ def _parameter_made(new: Callable[..., Any], is_ours: IsOurs) -> Callable[..., A
     def make(*args: Any, **kwargs: Any) -> Any:
         parameter = new(*args, **kwargs)
         data = args[1] if len(args) > 1 else kwargs.get("data")
-        for tracer in _tracers(is_ours):
+        for tracer in tracers_here(is_ours):
             if isinstance(data, Tensor) and tracer.identity.current(data) is not None:
                 tracer.rename(data, parameter)
         return parameter
@@ -121,7 +121,7 @@ def _swaps_followed(is_ours: IsOurs) -> Iterator[None]:
     swap = getattr(*swap_function)
 
     def swap_contents(one: Tensor, other: Tensor) -> None:
-        tracers = _tracers(is_ours)
+        tracers = tracers_here(is_ours)
         for tracer in tracers:
             with tracer.bookkeeping():
                 tracer.identity.before_swap(one, other)
@@ -132,7 +132,7 @@ def _swaps_followed(is_ours: IsOurs) -> Iterator[None]:
 
     def references(tensor: Tensor) -> list[Any]:
         """All but the one that a capture holds."""
-        known = any(tracer.identity.current(tensor) is not None for tracer in _tracers(is_ours))
+        known = any(tracer.identity.current(tensor) is not None for tracer in tracers_here(is_ours))
         return [] if known else weakref.getweakrefs(tensor)
 
     asked = replaced(torch.utils, "weakref", SimpleNamespace(getweakrefs=references))

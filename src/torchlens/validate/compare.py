@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -27,7 +29,7 @@ def same(one: Tensor, other: Tensor) -> bool:
     return bool(((one == other) | ((one != one) & (other != other))).all())
 
 
-def _jagged_parts(tensor: Tensor) -> list[Tensor]:
+def _jagged_parts(tensor: Any) -> list[Tensor]:
     lengths = tensor.lengths()
     return [tensor.values(), tensor.offsets(), *([] if lengths is None else [lengths])]
 

@@ -35,8 +35,9 @@ def _validate(graph: Graph, perturb: bool) -> ValidationReport:
     report = ValidationReport()
     report.problems += [Problem("warning", None, warning) for warning in graph.recording.warnings]
     if graph.recording.completeness is not None:
-        missed = graph.recording.completeness.missed
-        report.problems += [Problem("completeness", None, f"{operation} was not logged") for operation in missed]
+        completeness = graph.recording.completeness
+        report.problems += [Problem("completeness", None, f"{m} was not logged") for m in completeness.missed]
+        report.problems += [Problem("completeness", None, str(tensor)) for tensor in completeness.unknown]
     changed = _changed_params(graph)
     report.problems += [
         Problem(
@@ -57,7 +58,7 @@ def _validate(graph: Graph, perturb: bool) -> ValidationReport:
         elif value.call not in done:
             done.add(value.call)
             call = graph.recording.calls[value.call]
-            touched = changed and [v.address for _, v in argument_values(call) if v in changed]
+            touched = [v.address for _, v in argument_values(call) if v in changed] if changed else []
             if touched:
                 report.unverified.append((label, f"{touched[0]} is not what it was"))
             else:
