@@ -214,7 +214,10 @@ _RANDOM = {
 }  # fmt: skip
 
 # What stands in the log without a call: a tensor the model returned, one that changed through another tensor, one that
-# shares memory with a known tensor though no call made it.
+# shares memory with a known tensor though no call made it; a tensor of a class that holds other tensors, made of those,
+# and one of them taken out.
 OUTPUT = Function("output")
 ALIAS_UPDATE = Function("alias_update")
 IMPLICIT_VIEW = Function("implicit_view")
+WRAP = Function("wrap")
+UNWRAP = Function("unwrap")

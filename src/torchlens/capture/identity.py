@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from .._torch import UninitializedTensorMixin, lazy_copy, storage_address
-from .functions import ALIAS_UPDATE, IMPLICIT_VIEW, Function
+from .functions import ALIAS_UPDATE, IMPLICIT_VIEW, UNWRAP, WRAP, Function
 from .origins import Origins
 from .records import Facts, Layout, Recording, Value
 
@@ -41,6 +41,14 @@ class _Export(NamedTuple):
     offset: int  # of the tensor in the storage
 
 
+class _Inner(NamedTuple):
+    """A tensor that another one holds."""
+
+    tensor: ref[Tensor]
+    holder: Value
+    name: str
+
+
 class Identity:
     """Knows every tensor of a forward pass by its latest value."""
 
@@ -59,6 +67,7 @@ class Identity:
         self.param_values: dict[int, list[Value]] = {}  # by storage
         self.buffers = {address for _, role, address in residents.values() if role == "buffer"}
         self.origins: Origins | None = None  # if completeness is checked
+        self._held: dict[int, _Inner] = {}  # by id and by storage
         self._aliases = _AliasIndex()
         for tensor, role, address in residents.values():
             self._mark_foreign(tensor)
@@ -105,6 +114,9 @@ class Identity:
         value = Value(len(values), role, call, position, address, facts, grad_fn, saved)
         values.append(value)
         self.bind(tensor, value)
+        if type(tensor) is not Tensor:
+            for name, inner in inner_tensors(tensor).items():
+                self._held[id(inner)] = self._held[_address(inner) or 0] = _Inner(ref(inner), value, name)
         return value
 
     def add_input(self, tensor: Tensor, path: str) -> None:
@@ -267,6 +279,15 @@ class Identity:
         if base is not None:
             layouts = {"layouts": (_layout(tensor), layout)}
             return self.synthesize(IMPLICIT_VIEW, (base,), layouts, tensor, "op", None)
+        held = inner_tensors(tensor)
+        if held:
+            return self._wrapped(tensor, held)
+        address = _address(tensor)
+        inner = self._held.get(id(tensor)) or self._held.get(address or 0)
+        known = inner and inner.tensor()
+        if inner and known is not None and (known is tensor or _address(known) == address is not None):
+            value = self.synthesize(UNWRAP, (inner.holder,), {"attribute": inner.name}, known, "op", None)
+            return value if known is tensor else self._unknown(tensor)
         if self.origins is not None:
             self.origins.add_used(tensor, bool(self.exports))
         if tensor.grad_fn is not None:
@@ -277,6 +298,14 @@ class Identity:
             )
         self._mark_foreign(tensor)
         return self.new_value(tensor, "source")
+
+    def _wrapped(self, tensor: Tensor, held: dict[str, Tensor]) -> Value:
+        """The value of a tensor that was made of others and holds them."""
+        parents = tuple([self.value_of(inner) for inner in held.values()])
+        context = type(tensor).__tensor_flatten__(tensor)[1]  # type: ignore[attr-defined]
+        making = {"names": tuple(held), "type": type(tensor), "context": context}
+        geometry = {"size": tensor.size(), "stride": tensor.stride()}
+        return self.synthesize(WRAP, parents, making | geometry, tensor, "op", None)
 
     def _exported(self, tensor: Tensor) -> tuple[Value, Layout | None] | None:
         """The value that came back from NumPy, or by way of DLPack, as this tensor, if it did."""
@@ -331,6 +360,14 @@ class _AliasIndex:
                 return value, layout
             found = found or (value, _layout(known))
         return found
+
+
+def inner_tensors(tensor: Tensor) -> dict[str, Tensor]:
+    """The tensors that a tensor is made of, by attribute, if it is of a class that holds others; else none."""
+    if type(tensor) is Tensor or type(tensor) is Parameter or not hasattr(tensor, "__tensor_flatten__"):
+        return {}
+    names, _ = tensor.__tensor_flatten__()
+    return {name: getattr(tensor, name) for name in names}
 
 
 def version_of(tensor: Tensor | None) -> int:

@@ -40,14 +40,16 @@ class Origins:
         """Add what is of unknown origin to `found`."""
         new = {id(thing) for thing in gc.get_objects(generation=0)} if self.used else set()
         for tensor, handed_out, where in self.used:
-            if id(tensor) not in new or self.is_made(tensor):
+            if id(tensor) not in new:
                 continue
-            if not _from_outside(tensor):
-                why = "was computed where nobody could see it"
-            elif handed_out:
+            if _from_outside(tensor):
                 why = "came from outside torch after a tensor was handed out: what was computed there is not logged"
-            else:
+                if not handed_out:
+                    continue
+            elif self.is_made(tensor):
                 continue
+            else:
+                why = "was computed where nobody could see it"
             found.unknown.append(UnknownTensor(tuple(tensor.shape), *where, why))
 
 

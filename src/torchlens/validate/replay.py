@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..capture.containers import rebuild, tensors_in
-from ..capture.functions import ALIAS_UPDATE, IMPLICIT_VIEW
+from ..capture.functions import ALIAS_UPDATE, IMPLICIT_VIEW, UNWRAP, WRAP
 from ..capture.records import Call, Layout, Value
 from ..errors import TorchLensError
 
@@ -33,6 +33,8 @@ def replay(call: Call, substitute: Substitute = lambda value, saved: saved) -> l
     """
     if call.function is ALIAS_UPDATE or call.function is IMPLICIT_VIEW:
         return [_replay_memory(call, substitute)]
+    if call.function is WRAP or call.function is UNWRAP:
+        return [_replay_wrapping(call, substitute)]
     if call.function.func is None or call.function.name in _DEPEND_ON_HISTORY:
         raise NotReplayable(f"{call.function.name} depends on more than its arguments")
     arguments = _Arguments(call, substitute)
@@ -111,6 +113,16 @@ def _replay_memory(call: Call, substitute: Substitute) -> Tensor:
     for layout, value in zip(layouts, values, strict=True):
         layout.of(memory).copy_(value)
     return own.of(memory)
+
+
+def _replay_wrapping(call: Call, substitute: Substitute) -> Tensor:
+    """Make a tensor that holds others of them, or take one out."""
+    tensors = [substitute(value, _saved(value)) for value in call.args]
+    if call.function is UNWRAP:
+        return cast(Tensor, getattr(tensors[0], call.kwargs["attribute"]))
+    made_of = dict(zip(call.kwargs["names"], tensors, strict=True))
+    kind, geometry = call.kwargs["type"], (call.kwargs["size"], call.kwargs["stride"])
+    return cast(Tensor, kind.__tensor_unflatten__(made_of, call.kwargs["context"], *geometry))
 
 
 def _saved(value: Value) -> Tensor:
