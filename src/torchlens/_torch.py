@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch.autograd.forward_ad
+import torch.distributed
 from torch import Tensor
 from torch._functorch import eager_transforms as _eager_transforms
 from torch._functorch import vmap as _vmap
@@ -25,6 +26,7 @@ __all__ = [
     "UninitializedTensorMixin",
     "any_autocast",
     "autocast_state",
+    "finished",
     "higher_order_kernel",
     "lazy_copy",
     "mode_stack",
@@ -103,6 +105,14 @@ transform_levels: list[tuple[Any, str, str]] = [
     if hasattr(module, begin) and hasattr(module, end)
 ]
 
+_ProcessGroup = getattr(torch.distributed, "ProcessGroup", None)
+_COLLECTIVES = (
+    "_allgather_base", "_reduce_scatter_base", "all_gather_single", "all_gather_single_coalesced", "all_to_all_single",
+    "allgather", "allgather_coalesced", "allgather_into_tensor_coalesced", "allreduce", "allreduce_coalesced",
+    "alltoall", "alltoall_base", "broadcast", "gather", "recv", "recv_anysource", "reduce", "reduce_scatter",
+    "reduce_scatter_single", "reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced", "scatter", "send",
+)  # fmt: skip
+
 #: Functions that call operations out of sight of a torch function mode: owner, name.
 unseen_functions: list[tuple[Any, str]] = [
     (owner, name)
@@ -111,9 +121,24 @@ unseen_functions: list[tuple[Any, str]] = [
         (_C._nested, "nested_tensor"),
         (Tensor, "set_"),
         (_eager_transforms, "_autograd_grad"),  # differentiates after its level has ended, for torch.func.vjp
+        *[(_ProcessGroup, name) for name in _COLLECTIVES],
+        (torch.distributed, "_broadcast_coalesced"),
     )
     if hasattr(owner, name)
 ]
 
 #: What `torch.utils.swap_tensors` exchanges two tensors with: owner, name.
 swap_function: tuple[Any, str] = (_C, "_swap_tensor_impl")
+
+
+def finished(func: Any) -> Callable[..., Any]:
+    """An operation that communicates with other processes, waiting until it is done: only then is its result there."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        result = func(*args, **kwargs)
+        for part in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(part, _C.ScriptObject) and func.__name__.split(".")[0] not in ("send", "recv_"):
+                torch.distributed.Work.unbox(part).wait()
+        return result
+
+    return run

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import torchlens as tl
 
+
 @pytest.mark.parametrize("grad", [True, False], ids=["grad", "no_grad"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_operation_is_seen(case: Case, grad: bool) -> None:

@@ -31,6 +31,7 @@ class Function:
     """A torch function and how to treat a call of it."""
 
     __slots__ = (
+        "communicates",
         "escapes",
         "func",
         "layer_type",
@@ -54,6 +55,7 @@ class Function:
         self.reshapes = name in _RESHAPES  # overwrites a tensor's geometry, not its memory
         self.random = name in _RANDOM
         self.reads = name in _READS  # turns a tensor into a Python value
+        self.communicates = False  # with other processes
         self.uncounted = name in _UNCOUNTED  # lets two tensors share memory without counting each other's writes
         self.escapes = name in _ESCAPES  # hands out the memory, so that later writes are invisible
 
@@ -105,6 +107,7 @@ def _operator(func: Any) -> Function:
         function.written = lambda args, kwargs: [_argument(args, kwargs, i, n) for i, n in sorted(arguments)]
     else:
         function.written = _written(function.name)
+    function.communicates = "c10d" in overloads[0]._schema.name.split("::")[0]
     seeded = torch.Tag.nondeterministic_seeded
     function.random = function.random or any(seeded in overload.tags for overload in overloads)
     return function

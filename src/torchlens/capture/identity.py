@@ -115,9 +115,12 @@ class Identity:
         values.append(value)
         self.bind(tensor, value)
         if type(tensor) is not Tensor:
-            for name, inner in inner_tensors(tensor).items():
-                self._held[id(inner)] = self._held[_address(inner) or 0] = _Inner(ref(inner), value, name)
+            self._note_held(tensor, value)
         return value
+
+    def _note_held(self, tensor: Tensor, value: Value) -> None:
+        for name, inner in inner_tensors(tensor).items():
+            self._held[id(inner)] = self._held[_address(inner) or 0] = _Inner(ref(inner), value, name)
 
     def add_input(self, tensor: Tensor, path: str) -> None:
         """Record a tensor that the model is called with."""
@@ -279,13 +282,12 @@ class Identity:
         if base is not None:
             layouts = {"layouts": (_layout(tensor), layout)}
             return self.synthesize(IMPLICIT_VIEW, (base,), layouts, tensor, "op", None)
-        held = inner_tensors(tensor)
-        if held:
-            return self._wrapped(tensor, held)
-        address = _address(tensor)
-        inner = self._held.get(id(tensor)) or self._held.get(address or 0)
+        if inner_tensors(tensor):
+            return self._wrapped(tensor)
+        memory = _address(tensor)
+        inner = self._held.get(id(tensor)) or self._held.get(memory or 0)
         known = inner and inner.tensor()
-        if inner and known is not None and (known is tensor or _address(known) == address is not None):
+        if inner and known is not None and (known is tensor or _address(known) == memory is not None):
             value = self.synthesize(UNWRAP, (inner.holder,), {"attribute": inner.name}, known, "op", None)
             return value if known is tensor else self._unknown(tensor)
         if self.origins is not None:
@@ -299,11 +301,12 @@ class Identity:
         self._mark_foreign(tensor)
         return self.new_value(tensor, "source")
 
-    def _wrapped(self, tensor: Tensor, held: dict[str, Tensor]) -> Value:
+    def _wrapped(self, tensor: Tensor) -> Value:
         """The value of a tensor that was made of others and holds them."""
-        parents = tuple([self.value_of(inner) for inner in held.values()])
-        context = type(tensor).__tensor_flatten__(tensor)[1]  # type: ignore[attr-defined]
-        making = {"names": tuple(held), "type": type(tensor), "context": context}
+        names, context = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
+        held = [getattr(tensor, name) for name in names]
+        parents = tuple([self.value_of(inner) if isinstance(inner, Tensor) else inner for inner in held])
+        making = {"names": tuple(names), "type": type(tensor), "context": context}
         geometry = {"size": tensor.size(), "stride": tensor.stride()}
         return self.synthesize(WRAP, parents, making | geometry, tensor, "op", None)
 
@@ -328,6 +331,7 @@ class Identity:
         self.recording.param_versions.append(version_of(tensor))
         self.param_values.setdefault(_address(tensor) or 0, []).append(value)
         self.bind(tensor, value)
+        self._note_held(tensor, value)
         return value
 
 
@@ -367,7 +371,7 @@ def inner_tensors(tensor: Tensor) -> dict[str, Tensor]:
     if type(tensor) is Tensor or type(tensor) is Parameter or not hasattr(tensor, "__tensor_flatten__"):
         return {}
     names, _ = tensor.__tensor_flatten__()
-    return {name: getattr(tensor, name) for name in names}
+    return {name: getattr(tensor, name) for name in names if isinstance(getattr(tensor, name), Tensor)}
 
 
 def version_of(tensor: Tensor | None) -> int:

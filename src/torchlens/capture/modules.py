@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
+from ..errors import ArgumentError
 from .records import ModuleCall
 
 
@@ -157,4 +158,10 @@ def copied(model: nn.Module) -> nn.Module:
         for attribute in vars(module).values():
             if isinstance(attribute, torch.Tensor) and attribute.grad_fn is not None:
                 memo[id(attribute)] = attribute.detach().clone()
-    return deepcopy(model, memo)
+    try:
+        return deepcopy(model, memo)
+    except Exception as error:  # whatever a module or attribute raises that won't be copied
+        raise ArgumentError(
+            f"the model can't be copied ({type(error).__name__}: {error}), and this runs it on copies; "
+            "log_forward_pass(model, x, check_completeness=True).validate() checks a run of the model itself"
+        ) from error

@@ -18,7 +18,15 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
-from .._torch import any_autocast, autocast_state, higher_order_kernel, no_torch_function, pop_mode, push_mode
+from .._torch import (
+    any_autocast,
+    autocast_state,
+    finished,
+    higher_order_kernel,
+    no_torch_function,
+    pop_mode,
+    push_mode,
+)
 from .containers import flat_tensors, rebuild, replace_tensors, tensors_in
 from .dispatcher import Fallback
 from .functions import KNOWN, OUTPUT, Function, Treatment, meet
@@ -95,10 +103,10 @@ class Tracer(TorchFunctionMode):
 
     def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Record an operation that was seen at the dispatcher."""
-        identity = self.identity
+        identity, function = self.identity, KNOWN.get(func) or meet(func)
         origins, identity.origins = identity.origins, None  # constants of compiled code first show themselves here
         try:
-            return self._record(KNOWN.get(func) or meet(func), func, args, kwargs)
+            return self._record(function, finished(func) if function.communicates else func, args, kwargs)
         finally:
             identity.origins = origins
 

@@ -37,6 +37,8 @@ def replay(call: Call, substitute: Substitute = lambda value, saved: saved) -> l
         return [_replay_wrapping(call, substitute)]
     if call.function.func is None or call.function.name in _DEPEND_ON_HISTORY:
         raise NotReplayable(f"{call.function.name} depends on more than its arguments")
+    if call.function.communicates:
+        raise NotReplayable(f"{call.function.name} communicates with other processes")
     arguments = _Arguments(call, substitute)
     args, kwargs = arguments.restore(call.args), arguments.restore(dict(call.kwargs))
     with _circumstances(call):
@@ -117,10 +119,10 @@ def _replay_memory(call: Call, substitute: Substitute) -> Tensor:
 
 def _replay_wrapping(call: Call, substitute: Substitute) -> Tensor:
     """Make a tensor that holds others of them, or take one out."""
-    tensors = [substitute(value, _saved(value)) for value in call.args]
+    held = [substitute(part, _saved(part)) if isinstance(part, Value) else part for part in call.args]
     if call.function is UNWRAP:
-        return cast(Tensor, getattr(tensors[0], call.kwargs["attribute"]))
-    made_of = dict(zip(call.kwargs["names"], tensors, strict=True))
+        return cast(Tensor, getattr(held[0], call.kwargs["attribute"]))
+    made_of = dict(zip(call.kwargs["names"], held, strict=True))
     kind, geometry = call.kwargs["type"], (call.kwargs["size"], call.kwargs["stride"])
     return cast(Tensor, kind.__tensor_unflatten__(made_of, call.kwargs["context"], *geometry))
 
