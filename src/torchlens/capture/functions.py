@@ -33,6 +33,7 @@ class Function:
     __slots__ = (
         "communicates",
         "escapes",
+        "foreign",
         "func",
         "layer_type",
         "name",
@@ -56,6 +57,7 @@ class Function:
         self.random = name in _RANDOM
         self.reads = name in _READS  # turns a tensor into a Python value
         self.communicates = False  # with other processes
+        self.foreign = False  # an operator of somebody else's: it may write where its schema does not say so
         self.uncounted = name in _UNCOUNTED  # lets two tensors share memory without counting each other's writes
         self.escapes = name in _ESCAPES  # hands out the memory, so that later writes are invisible
 
@@ -107,7 +109,9 @@ def _operator(func: Any) -> Function:
         function.written = lambda args, kwargs: [_argument(args, kwargs, i, n) for i, n in sorted(arguments)]
     else:
         function.written = _written(function.name)
-    function.communicates = "c10d" in overloads[0]._schema.name.split("::")[0]
+    namespace = overloads[0]._schema.name.split("::")[0]
+    function.communicates = "c10d" in namespace
+    function.foreign = namespace not in _TORCHS_OWN
     seeded = torch.Tag.nondeterministic_seeded
     function.random = function.random or any(seeded in overload.tags for overload in overloads)
     return function
@@ -180,6 +184,11 @@ _ESCAPES = {
 }  # fmt: skip
 
 _UNCOUNTED = {"data", "set_"}
+
+_TORCHS_OWN = {
+    "_c10d_functional", "_c10d_functional_autograd", "aten", "c10d", "fsdp", "mkldnn", "onednn", "prims", "quantized",
+    "torchvision",
+}  # fmt: skip
 
 _READS = {
     "__array__", "__bool__", "__complex__", "__float__", "__index__", "__int__", "allclose", "equal", "is_nonzero",

@@ -212,6 +212,12 @@ class Identity:
         self.bind(one, second)
         self.bind(other, first)
 
+    def look_again(self, tensor: Tensor) -> None:
+        """Something may have written to `tensor` without saying so."""
+        value = self.current(tensor)
+        if value is not None and value.role != "param" and _differ(value.saved, tensor):
+            self._changed(tensor, value)
+
     def role_after_write(self, old: Value) -> str:
         """A buffer stays a buffer when it is overwritten."""
         return "update" if old.address in self.buffers else "op"

@@ -206,6 +206,8 @@ class Tracer(TorchFunctionMode):
                     calls.append(call)
                     if function.uncounted:
                         identity.note_alias(args[0])
+                    elif function.foreign:
+                        self._after_foreign(args, kwargs)
                 elif function.reads:
                     self._read(function, stored_args, result)
             return result
@@ -263,6 +265,10 @@ class Tracer(TorchFunctionMode):
                 unreturned.append(value)
             self.identity.after_write(tensor, value, function.reshapes)
         return tuple(unreturned)
+
+    def _after_foreign(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        for tensor in flat_tensors([*args, *kwargs.values()]):
+            self.identity.look_again(tensor)
 
     def _read(self, function: Function, args: tuple[Any, ...], result: Any) -> None:
         values = tuple([argument for argument in args if isinstance(argument, Value)])

@@ -57,6 +57,7 @@ class _Arguments:
 
     def __init__(self, call: Call, substitute: Substitute) -> None:
         self.written = set(call.written)
+        self.in_danger = call.function.foreign  # it may write where it does not say so
         self.substitute = substitute
         self.tensors: dict[Value, Tensor] = {}
 
@@ -71,6 +72,8 @@ class _Arguments:
     def _prepared(self, value: Value, tensor: Tensor) -> Tensor:
         if value in self.written:
             return tensor.detach().clone()
+        if self.in_danger:
+            return tensor.detach().clone().requires_grad_(value.grad_fn is not None)
         # Kernels are chosen by whether a gradient is required, and round differently.
         requires_grad = value.grad_fn is not None and not tensor.is_inference()
         return tensor.detach().requires_grad_(True) if requires_grad and not tensor.requires_grad else tensor
