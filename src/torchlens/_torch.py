@@ -12,6 +12,7 @@ import torch.distributed
 from torch import Tensor
 from torch._functorch import eager_transforms as _eager_transforms
 from torch._functorch import vmap as _vmap
+from torch._higher_order_ops import utils as _operators
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import parameter as _parameter
@@ -31,6 +32,7 @@ __all__ = [
     "lazy_copy",
     "mode_stack",
     "no_torch_function",
+    "operator_compiler",
     "pop_mode",
     "push_mode",
     "storage_address",
@@ -126,6 +128,11 @@ unseen_functions: list[tuple[Any, str]] = [
     )
     if hasattr(owner, name)
 ]
+
+#: What compiles the functions given to `torch.cond` and its like: owner, name.
+operator_compiler: tuple[Any, str] | None = (
+    (_operators, "_hop_compile_and_call") if hasattr(_operators, "_hop_compile_and_call") else None
+)
 
 #: What `torch.utils.swap_tensors` exchanges two tensors with: owner, name.
 swap_function: tuple[Any, str] = (_C, "_swap_tensor_impl")

@@ -15,7 +15,7 @@ from .capture.containers import fresh_copy, tensors_in
 from .capture.modules import copied
 from .capture.records import Recording
 from .capture.session import record
-from .capture.surroundings import compiled_code_eager
+from .capture.surroundings import plain_surroundings
 from .errors import ArgumentError, FidelityWarning
 from .graph.sites import user_stack
 from .log.model_log import ModelLog
@@ -100,7 +100,7 @@ def validate_model_activations(
     args, kwargs = _arguments(model, input_args, input_kwargs)
     with rng.restored():
         seed = rng.begin(random_seed)
-        with compiled_code_eager():
+        with plain_surroundings():
             expected = copied(model)(*fresh_copy(args), **fresh_copy(kwargs))
         options = Options(random_seed=seed, check_completeness=True)
         recording, error = record(copied(model), fresh_copy(args), fresh_copy(kwargs), options)

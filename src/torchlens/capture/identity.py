@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from .._torch import UninitializedTensorMixin, lazy_copy, storage_address
+from .._torch import FakeTensor, UninitializedTensorMixin, lazy_copy, storage_address
 from .functions import ALIAS_UPDATE, IMPLICIT_VIEW, UNWRAP, WRAP, Function
 from .origins import Origins
 from .records import Facts, Layout, Recording, Value
@@ -63,7 +63,7 @@ class Identity:
         self.unversioned: set[int] = set()  # storages with an alias whose writes are not counted, such as x.data
         self.exposed: set[int] = set()  # storages that someone outside torch can write to
         self.exports: dict[int, _Export] = {}  # what was handed out, by where it begins
-        self.mirrors: dict[int, list[tuple[int, int]]] = {}  # other storages over the same memory, and their shift
+        self.mirrors: dict[int, tuple[int, int]] = {}  # storages over the memory of others: which, where they begin
         self.param_values: dict[int, list[Value]] = {}  # by storage
         self.buffers = {address for _, role, address in residents.values() if role == "buffer"}
         self.origins: Origins | None = None  # if completeness is checked
@@ -108,6 +108,8 @@ class Identity:
         saved = facts = None
         if self.keeping:
             saved = self._keep(tensor)
+            if type(saved) is not type(tensor) and saved is not None:
+                saved = _of_the_same_class(saved, tensor)
         if saved is None or saved.is_nested:
             facts = _facts(tensor)
         values = self.recording.values
@@ -147,7 +149,7 @@ class Identity:
 
     # ---- keeping --------------------------------------------------------------------------------------------
 
-    def _keep(self, tensor: Tensor) -> Tensor:
+    def _keep(self, tensor: Tensor) -> Tensor | None:
         """Keep what `tensor` holds now, whatever happens to it later.
 
         Memory that this forward pass allocated is shared with a lazy copy: whoever writes to it first, by whatever
@@ -192,13 +194,9 @@ class Identity:
 
     def after_write(self, tensor: Tensor, value: Value, reshapes: bool) -> None:
         """A call has overwritten `tensor`, whose value is now `value`."""
-        address = _address(tensor)
+        address, layout = self._place(tensor)
         if address is not None:
-            layout = _layout(tensor)
             self.writes.setdefault(address, []).append(_Write(value, layout, reshapes))
-            for mirror, shift in self.mirrors.get(address, ()):
-                seen_there = layout and layout._replace(offset=layout.offset + shift)
-                self.writes.setdefault(mirror, []).append(_Write(value, seen_there, reshapes))
 
     def before_swap(self, one: Tensor, other: Tensor) -> None:
         """Two tensors are about to exchange all that they are."""
@@ -240,18 +238,26 @@ class Identity:
 
         Memory that was freed and used again for another tensor has only older writes, so they are never confused.
         """
-        address = _address(tensor)
+        address, _ = self._place(tensor)
         writes = self.writes.get(address, ()) if address is not None else ()
         return [write for write in writes if write.value.index > index]
+
+    def _place(self, tensor: Tensor) -> tuple[int | None, Layout | None]:
+        """In which storage a tensor lies, and how; of storages over the same memory, always in the first one."""
+        address, layout = _address(tensor), _layout(tensor)
+        if address in self.mirrors:
+            address, begin = self.mirrors[address]
+            layout = layout and layout._replace(offset=layout.offset + begin)
+        return address, layout
 
     def _changed(self, tensor: Tensor, value: Value) -> Value:
         """The memory of `tensor` may have been overwritten through another tensor since `value` was recorded."""
         writes = self._writes_since(value.index, tensor)
-        layout = _layout(tensor)
+        address, layout = self._place(tensor)
         over = [write for write in writes if not write.reshapes and _overlap(write.layout, layout)]
         if not over:
             # Either the write was elsewhere in the same memory, or none was seen: then only the value can tell.
-            if writes or _differ(value.saved, tensor) is False:
+            if (writes and address not in self.exposed) or _differ(value.saved, tensor) is False:
                 self.bind(tensor, value)
                 return value
             self.recording.warnings.append(
@@ -262,7 +268,7 @@ class Identity:
 
     def _update(self, tensor: Tensor, value: Value, writes: list[_Write]) -> Value:
         """Record the value that `tensor` has after these writes through other tensors."""
-        layouts = {"layouts": (_layout(tensor), *(write.layout for write in writes))}
+        layouts = {"layouts": (self._place(tensor)[1], *(write.layout for write in writes))}
         parents = (value, *(write.value for write in writes))
         role = self.role_after_write(value)
         return self.synthesize(ALIAS_UPDATE, parents, layouts, tensor, role, value.address)
@@ -279,7 +285,8 @@ class Identity:
             if not self.writes:
                 return value
             # Another tensor in the same memory may have been written to before this one is first used.
-            over = [write for write in self._writes_since(-1, tensor) if _overlap(write.layout, _layout(tensor))]
+            _, place = self._place(tensor)
+            over = [write for write in self._writes_since(-1, tensor) if _overlap(write.layout, place)]
             return self._update(tensor, value, over) if over else value
         base, layout = self._aliases.find(tensor) or self._exported(tensor) or (None, None)
         if base is not None and layout == _layout(tensor) is not None and base.dtype == tensor.dtype:
@@ -324,8 +331,7 @@ class Identity:
         export = self.exports.get(tensor.data_ptr())
         if export is None:
             return None
-        self.mirrors.setdefault(address, []).append((export.address, export.offset))
-        self.mirrors.setdefault(export.address, []).append((address, -export.offset))
+        self.mirrors[address] = (export.address, export.offset)
         self.unversioned |= {address, export.address}
         return export.value, _layout(tensor) if export.value.shape == tensor.shape else None
 
@@ -395,9 +401,14 @@ def _address(tensor: Tensor) -> int | None:
         return None  # other layouts have no storage
 
 
-def _copy(tensor: Tensor) -> Tensor:
-    """A copy with the same strides: kernels go through memory in their order, and round accordingly."""
+def _copy(tensor: Tensor) -> Tensor | None:
+    """A copy with the same strides: kernels go through memory in their order, and round accordingly.
+
+    None for a tensor without memory: libraries that shard parameters free it, and keep the tensor.
+    """
     layout = _layout(tensor)
+    if layout is not None and 0 <= _storage_size(tensor) < layout.itemsize * (layout.end + 1) and tensor.numel():
+        return None
     with torch.no_grad():
         if layout is None or tensor.is_contiguous() or tensor.is_quantized or type(tensor) not in (Tensor, Parameter):
             return tensor.clone()
@@ -406,6 +417,15 @@ def _copy(tensor: Tensor) -> Tensor:
             return tensor.clone()
         memory = tensor.as_strided((span,), (1,), layout.offset).clone()
         return memory.as_strided(layout.size, layout.stride, 0)
+
+
+def _of_the_same_class(saved: Tensor, tensor: Tensor) -> Tensor:
+    """What was saved of a tensor, as a tensor of its class, with its attributes."""
+    if isinstance(tensor, (Parameter, FakeTensor)):
+        return saved
+    saved = saved.as_subclass(type(tensor))
+    vars(saved).update(vars(tensor))
+    return saved
 
 
 def _storage_size(tensor: Tensor) -> int:

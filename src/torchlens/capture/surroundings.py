@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.overrides
 
-from .._torch import HigherOrderOperator, mode_stack, pop_mode, push_mode
+from .._torch import HigherOrderOperator, mode_stack, operator_compiler, pop_mode, push_mode
 from .threads import threads_joined
 from .unseen import replaced, unseen_followed
 
@@ -118,6 +118,24 @@ def compiled_code_eager() -> Iterator[None]:
         else:
             stack.enter_context(replaced(torch, "compile", _eager_before(torch.compile, stack)))
         yield
+
+
+@contextmanager
+def plain_surroundings() -> Iterator[None]:
+    """For a run that a log is to be compared with: what `torch.compile` made runs as it was written."""
+    with ExitStack() as stack:
+        stack.enter_context(compiled_code_eager())
+        if operator_compiler is not None:  # `torch.cond` and its like must compile to work at all
+            stack.enter_context(replaced(*operator_compiler, _compiling(getattr(*operator_compiler))))
+        yield
+
+
+def _compiling(function: Callable[..., Any]) -> Callable[..., Any]:
+    def compiling(*args: Any, **kwargs: Any) -> Any:
+        with torch.compiler.set_stance("default"):
+            return function(*args, **kwargs)
+
+    return compiling
 
 
 def _eager_before(compile_: Callable[..., Any], stack: ExitStack) -> Callable[..., Any]:
