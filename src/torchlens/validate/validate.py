@@ -13,7 +13,7 @@ from ..capture.records import Call, Value
 from ..errors import ArgumentError
 from ..graph.graph import Graph
 from ..graph.link import argument_values
-from .compare import difference, same
+from .compare import difference, same, without_values
 from .replay import NotReplayable, replay
 from .report import Problem, ValidationReport
 
@@ -96,7 +96,7 @@ def _check_call(graph: Graph, call: Call, report: ValidationReport, perturb: boo
     report.replayed += labels
     for label, saved, tensor in differing:
         _report_difference(call, label, saved, tensor, report)
-    if perturb and not any(tensor.is_nested for tensor in again):
+    if perturb and not any(tensor.is_nested or without_values(tensor) for tensor in again):
         _perturb_parents(graph, call, labels[0], again, report)
 
 
