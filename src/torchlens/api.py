@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from .capture import rng
 from .capture.containers import fresh_copy, tensors_in
@@ -18,6 +18,7 @@ from .capture.session import record
 from .errors import ArgumentError, FidelityWarning
 from .graph.sites import user_stack
 from .log.model_log import ModelLog
+from .log.settle_autograd import settle_autograd
 from .options import Options
 from .source import FuncCallLocation
 from .validate.report import ValidationReport
@@ -31,6 +32,10 @@ def log_forward_pass(
     layers_to_save: str | None = "all",
     random_seed: int | None = None,
     check_completeness: bool = False,
+    save_gradients: bool | str | int | Iterable[str | int] = False,
+    gradient_postfunc: Callable[[Tensor], Any] | None = None,
+    train_mode: bool = False,
+    detach_saved_tensors: bool = True,
 ) -> ModelLog:
     """Run a model once, as it is, and return a log of every tensor operation.
 
@@ -46,13 +51,28 @@ def log_forward_pass(
         layers_to_save: "all" keeps every value, None only the metadata.
         random_seed: seeds torch, NumPy and Python before the run. Without it the generators go on from where they are.
         check_completeness: watch the dispatcher too, and report in `log.completeness` whether every operation was seen.
+        save_gradients: True, or the layers whose gradients to keep. Any backward pass, from any layer, then fills
+            `layer.gradient`. Saved values stay connected to autograd, so that there is something to begin from.
+        gradient_postfunc: a function of each saved gradient; what it returns is in `layer.transformed_gradient`.
+        train_mode: saved values stay connected to autograd: a loss computed from them trains the model.
+        detach_saved_tensors: False is the older way to ask for that, without the checks that go with it.
 
     If the model raises, the exception is the model's own; `exception.partial_log` holds what was logged until then.
     """
-    options = Options.checked(layers_to_save, random_seed, check_completeness)
+    options = Options.checked(
+        layers_to_save,
+        random_seed,
+        check_completeness,
+        save_gradients=save_gradients,
+        gradient_postfunc=gradient_postfunc,
+        train_mode=train_mode,
+        detach_saved_tensors=detach_saved_tensors,
+    )
     args, kwargs = _arguments(model, input_args, input_kwargs)
     recording, error = record(model, args, kwargs, options)
     log = ModelLog(recording)
+    if options.follows_autograd:
+        settle_autograd(log, options)
     if error is not None:
         raise _annotated(error, recording, log)
     for warning in recording.warnings:

@@ -106,13 +106,13 @@ class Identity:
         if first is not None:  # the same tensor given twice: what uses it uses the first
             self._bind(tensor, first)
 
-    def copy_of(self, origin: Value, role: str, call: int, address: str) -> Value:
-        """Record a second entry for the same value."""
+    def add_output(self, tensor: Tensor, origin: Value, call: int, path: str) -> Value:
+        """Record a tensor that the model returned, whose value is `origin`."""
         values = self.recording.values
         saved = origin.saved
         if origin.role == "param" and saved is not None:
             saved = saved.detach().clone() if self.recording.values_kept else None
-        value = Value(len(values), role, call, None, address, origin.facts, origin.grad_fn, saved)
+        value = Value(len(values), "output", call, None, path, origin.facts, origin.grad_fn, saved)
         values.append(value)
         return value
 

@@ -17,7 +17,9 @@ from torch import Tensor
 
 if TYPE_CHECKING:
     from .dispatcher import Completeness
+    from .following import Connections
     from .functions import Function
+    from .gradients import Gradients
 
 #: Frames from the call outwards to the module call it ran in, flattened: code, instruction, code, instruction, ...
 Site = tuple[Any, ...]
@@ -226,6 +228,8 @@ class Recording:
     events: list[Event] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     completeness: Completeness | None = None  # if it was asked for
+    connections: Connections | None = None  # if values are to stay connected to autograd
+    gradients: Gradients | None = None  # if they were asked for
     output: Any = None  # what the model returned, with values in place of tensors
     values_kept: bool = True
     complete: bool = False  # False when the forward raised

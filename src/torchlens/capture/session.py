@@ -15,7 +15,9 @@ from ..options import Options
 from . import rng
 from .containers import tensors_in
 from .dispatcher import Fallback, Witness
-from .identity import Residents
+from .following import FollowingIdentity
+from .gradients import Gradients
+from .identity import Identity, Residents
 from .modules import watch_modules
 from .records import ModuleInfo, Recording, TensorInfo
 from .surroundings import prepared_surroundings
@@ -29,7 +31,8 @@ def record(
     started = time.perf_counter()
     recording = Recording(type(model).__name__, values_kept=options.layers_to_save == "all")
     modules = _describe_modules(model, recording)
-    tracer = Tracer(recording, _describe_tensors(modules, recording), list(modules))
+    identity = FollowingIdentity if options.follows_autograd else Identity
+    tracer = Tracer(recording, _describe_tensors(modules, recording), list(modules), identity)
     recording.seed = rng.begin(options.random_seed)
     recording.start_time = time.time()
     error = None
@@ -47,10 +50,19 @@ def record(
     except BaseException as raised:
         error = raised
         _forget_unfinished(recording)
+    if isinstance(tracer.identity, FollowingIdentity):
+        _keep_autograd(tracer.identity, recording, options)
     tracer.close()
     recording.end_time = time.time()
     recording.seconds = time.perf_counter() - started
     return recording, error
+
+
+def _keep_autograd(identity: FollowingIdentity, recording: Recording, options: Options) -> None:
+    recording.connections = identity.connections
+    if options.save_gradients:
+        edges = {index: edge for index, edge in identity.edges.items() if index < len(recording.values)}
+        recording.gradients = Gradients(recording, edges, options.gradient_postfunc)
 
 
 @contextmanager

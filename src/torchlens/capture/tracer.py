@@ -34,10 +34,16 @@ _NO_STATE = (False, False, ())
 class Tracer(TorchFunctionMode):
     """While active, appends every torch call of this thread to a `Recording`."""
 
-    def __init__(self, recording: Recording, residents: Residents, modules: Sequence[nn.Module]) -> None:
+    def __init__(
+        self,
+        recording: Recording,
+        residents: Residents,
+        modules: Sequence[nn.Module],
+        identity: type[Identity] = Identity,
+    ) -> None:
         super().__init__()
         self.recording = recording
-        self.identity = Identity(recording, residents, self._synthesize)
+        self.identity = identity(recording, residents, self._synthesize)
         self.descent: list[Any] = []  # the Python functions being stepped into
         self.busy = False  # with a call that is recorded, or that is none of the model's
         self.module_call = -1  # place of the running one in recording.module_calls
@@ -261,7 +267,7 @@ class Tracer(TorchFunctionMode):
         with no_torch_function():
             for path, tensor in tensors_in(result):
                 origin = self.identity.value_of(tensor)
-                value = self.identity.copy_of(origin, "output", len(calls), path)
+                value = self.identity.add_output(tensor, origin, len(calls), path)
                 calls.append(Call(OUTPUT, (origin,), NO_KWARGS, (value,), (), -1, (), 0, None, _NO_STATE))
             self.recording.output = replace_tensors(result, self.identity.value_of)
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, overload
 
+from torch import Tensor
+
 from ..aliases import MODEL_ATTRIBUTES, Aliased
 from ..capture.dispatcher import Completeness
 from ..capture.records import Recording, Value
@@ -15,7 +17,9 @@ from ..graph.layers import used_params
 from ..validate.lint import lint
 from ..validate.report import Problem, ValidationReport
 from ..validate.validate import validate_graph
+from ..errors import ArgumentError
 from . import text
+from .backward import BackwardPass, GradFnLog, gradients_of, memory_of
 from .layer_log import LayerLog
 from .lookup import Lookup
 from .networks import to_networkx
@@ -395,6 +399,47 @@ class ModelLog(Aliased):
         report = validate_graph(self.graph, perturb)
         report.problems += [Problem("lint", None, problem) for problem in lint(self)]
         return report
+
+    # ---- backward passes ------------------------------------------------------------------------------------
+
+    def log_backward(self, loss: Tensor, **arguments: Any) -> BackwardPass:
+        """Run `loss.backward()` and return what it did; each layer then has its gradient.
+
+        >>> trained = tl.log_forward_pass(model, x, save_gradients=True)
+        >>> trained.log_backward(trained[-1].activation.sum())
+        BackwardPass(1: 11 nodes of 7 layers)
+        >>> trained["fc"].gradient.shape
+        torch.Size([5, 5])
+
+        The arguments are those of `Tensor.backward`. Calling `loss.backward()` yourself does the same.
+        """
+        before = len(self.backward_passes)
+        loss.backward(**arguments)  # type: ignore[no-untyped-call]
+        passes = self.backward_passes
+        if len(passes) == before:
+            raise ArgumentError("the loss was not computed from this forward pass, so no gradient came through it")
+        return passes[-1]
+
+    @property
+    def backward_passes(self) -> list[BackwardPass]:
+        """The backward passes through this forward pass so far; the log must have been made with save_gradients."""
+        return [BackwardPass(self.graph, number) for number in range(len(gradients_of(self.graph).passes))]
+
+    @property
+    def grad_fns(self) -> list[GradFnLog]:
+        """Autograd's graph: its nodes, each with its operation; the log must have been made with save_gradients."""
+        return [GradFnLog(self.graph, number) for number in range(len(gradients_of(self.graph).nodes))]
+
+    @property
+    def saved_for_backward_memory(self) -> int:
+        """Bytes that autograd keeps of the forward pass for the backward pass, each once, without parameters."""
+        return memory_of(saved for node in gradients_of(self.graph).nodes for saved in node.saved)
+
+    @property
+    def saved_for_backward_memory_str(self) -> str:
+        return human_size(self.saved_for_backward_memory)
+
+    # ---- elsewhere ------------------------------------------------------------------------------------------
 
     def to_networkx(self) -> Any:
         """The graph as a `networkx.DiGraph`: a node for every operation, named by its label, with its main facts.

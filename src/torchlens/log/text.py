@@ -100,7 +100,7 @@ def describe_op(op: OpLog) -> str:
         [
             f"Layer {op.layer_label}{passes}, operation {op.operation_num}/{total}:",
             f"Output tensor: shape={op.tensor_shape}, dtype={op.tensor_dtype}, size={op.tensor_memory_str}",
-            f"\t{_corner(op.activation)}",
+            f"\t{_corner(op._value.saved)}",
             f"Params: {_params(op)}",
             f"Parent Layers: {_listed(op.parent_layers)}",
             f"Child Layers: {_listed(op.child_layers)}",
