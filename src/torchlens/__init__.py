@@ -6,10 +6,11 @@
 torch.Size([5, 5])
 """
 
-from .api import get_model_metadata, log_forward_pass, validate_model_activations
+from .api import get_model_metadata, log_backward, log_forward_pass, validate_model_activations
 from .capture.dispatcher import Completeness
 from .errors import ArgumentError, FidelityWarning, LayerNotFoundError, PassNeededError, TorchLensError
 from .graph.cost import Cost, register_formula, unregister_formula
+from .log.backward import BackwardPass, GradFnLog
 from .log.layer_log import LayerLog
 from .log.model_log import Conditional, ModelLog
 from .log.op_log import OpLog
@@ -22,12 +23,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ArgumentError",
+    "BackwardPass",
     "BufferLog",
     "Completeness",
     "Conditional",
     "Cost",
     "FidelityWarning",
     "FuncCallLocation",
+    "GradFnLog",
     "LayerLog",
     "LayerNotFoundError",
     "ModelHistory",
@@ -43,6 +46,7 @@ __all__ = [
     "get_model_metadata",
     "get_model_structure",
     "lint",
+    "log_backward",
     "log_forward_pass",
     "register_formula",
     "unregister_formula",

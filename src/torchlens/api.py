@@ -17,6 +17,7 @@ from .capture.records import Recording
 from .capture.session import record
 from .errors import ArgumentError, FidelityWarning
 from .graph.sites import user_stack
+from .log.backward import BackwardPass, listening
 from .log.model_log import ModelLog
 from .log.settle_autograd import settle_autograd
 from .options import Options
@@ -130,6 +131,25 @@ def validate_model_activations(
     if verbose:
         print(report)
     return report
+
+
+def log_backward(loss: Tensor, **arguments: Any) -> list[BackwardPass]:
+    """Run `loss.backward()` and return what it did to each log that was made with `save_gradients`.
+
+    >>> log = tl.log_forward_pass(model, x, save_gradients=True)
+    >>> tl.log_backward(log[-1].activation.sum())
+    [BackwardPass(1: 11 nodes of 7 layers)]
+    >>> log["fc"].gradient.shape
+    torch.Size([5, 5])
+
+    The arguments are those of `Tensor.backward`.
+    """
+    before = [(log, len(log.backward_passes)) for log in listening]
+    loss.backward(**arguments)  # type: ignore[no-untyped-call]
+    passes = [log.backward_passes[-1] for log, count in before if len(log.backward_passes) > count]
+    if not passes:
+        raise ArgumentError("the backward pass came through no log that was made with save_gradients")
+    return passes
 
 
 def _arguments(model: Any, input_args: Any, input_kwargs: Any) -> tuple[list[Any], dict[str, Any]]:

@@ -116,6 +116,8 @@ class FollowingIdentity(Identity):
     def _follow(self, tensor: Tensor, value: Value) -> None:
         if is_functorch_wrapped(tensor):  # valid only inside torch.func.grad and the like
             return
+        if tensor.grad_fn is None and tensor._is_view():  # made without grad, perhaps inside a custom autograd function
+            return
         node, output = torch.autograd.graph.get_gradient_edge(tensor)[:2]
         self.edges[value.index] = Edge(node, output, tensor if tensor.is_leaf else None)
         self.connections.add(value, tensor)
