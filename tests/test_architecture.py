@@ -22,6 +22,7 @@ FLOW = [
     "capture",
     "graph",
     "validate",
+    "rerun",
     "log",
     "api",
     "__init__",

@@ -8,7 +8,15 @@ torch.Size([5, 5])
 
 from .api import get_model_metadata, log_backward, log_forward_pass, validate_model_activations
 from .capture.dispatcher import Completeness
-from .errors import ArgumentError, FidelityWarning, LayerNotFoundError, PassNeededError, TorchLensError
+from .errors import (
+    ArgumentError,
+    DivergenceError,
+    FidelityWarning,
+    LayerNotFoundError,
+    PassNeededError,
+    ReplayError,
+    TorchLensError,
+)
 from .graph.cost import Cost, register_formula, unregister_formula
 from .log.backward import BackwardPass, GradFnLog
 from .log.layer_log import LayerLog
@@ -28,6 +36,7 @@ __all__ = [
     "Completeness",
     "Conditional",
     "Cost",
+    "DivergenceError",
     "FidelityWarning",
     "FuncCallLocation",
     "GradFnLog",
@@ -40,6 +49,7 @@ __all__ = [
     "OpLog",
     "ParamLog",
     "PassNeededError",
+    "ReplayError",
     "TorchLensError",
     "ValidationReport",
     "get_model_activations",

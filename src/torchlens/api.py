@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from .capture import rng
+from .capture.arguments import model_arguments
 from .capture.containers import fresh_copy, tensors_in
 from .capture.records import Recording
 from .capture.session import record
@@ -69,7 +70,7 @@ def log_forward_pass(
         train_mode=train_mode,
         detach_saved_tensors=detach_saved_tensors,
     )
-    args, kwargs = _arguments(model, input_args, input_kwargs)
+    args, kwargs = model_arguments(model, input_args, input_kwargs)
     recording, error = record(model, args, kwargs, options)
     log = ModelLog(recording)
     if options.follows_autograd:
@@ -117,7 +118,7 @@ def validate_model_activations(
     checked against the log, and the log is checked for consistency. The model, the input and the random generators are
     left as they were.
     """
-    args, kwargs = _arguments(model, input_args, input_kwargs)
+    args, kwargs = model_arguments(model, input_args, input_kwargs)
     with rng.restored():
         seed = rng.begin(random_seed)
         expected = deepcopy(model)(*fresh_copy(args), **fresh_copy(kwargs))
@@ -150,24 +151,6 @@ def log_backward(loss: Tensor, **arguments: Any) -> list[BackwardPass]:
     if not passes:
         raise ArgumentError("the backward pass came through no log that was made with save_gradients")
     return passes
-
-
-def _arguments(model: Any, input_args: Any, input_kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
-    if not isinstance(model, nn.Module):
-        raise ArgumentError(f"the first argument is the model, an nn.Module, not {_kind(model)}")
-    if input_kwargs is not None and not isinstance(input_kwargs, Mapping):
-        raise ArgumentError(f"input_kwargs is a dict of keyword arguments, not {_kind(input_kwargs)}")
-    if input_args is None:
-        args = []
-    elif type(input_args) in (list, tuple):
-        args = list(input_args)
-    else:
-        args = [input_args]
-    return args, dict(input_kwargs or {})
-
-
-def _kind(thing: Any) -> str:
-    return f"a class ({thing.__name__})" if isinstance(thing, type) else f"of type {type(thing).__name__}"
 
 
 def _annotated(error: BaseException, recording: Recording, log: ModelLog) -> BaseException:

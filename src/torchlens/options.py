@@ -42,6 +42,19 @@ class Options:
         return options
 
 
+    def again(self, layers_to_save: Any, random_seed: Any, train_mode: bool | None) -> Options:
+        """These options for another run; None for what stays as it was."""
+        return Options.checked(
+            self.layers_to_save if layers_to_save is None else layers_to_save,
+            random_seed,
+            self.check_completeness,
+            save_gradients=self.save_gradients,
+            gradient_postfunc=self.gradient_postfunc,
+            train_mode=self.train_mode if train_mode is None else train_mode,
+            detach_saved_tensors=self.detach_saved_tensors,
+        )
+
+
 def check_autograd(options: Options) -> None:
     """Refuse what could never be differentiated, before the model runs."""
     asked = "train_mode=True" if options.train_mode else "save_gradients" if options.save_gradients else None

@@ -384,6 +384,37 @@ def test_log_backward_finds_the_logs_that_take_part() -> None:
         tl.log_backward(torch.ones(1, requires_grad=True).sum())
 
 
+def test_custom_autograd_functions() -> None:
+    class Added(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            ctx.mark_dirty(x)
+            return x.add_(1)
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> Tensor:
+            return gradient * 10
+
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x.exp() * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> Tensor:
+            return gradient * 100
+
+    class Custom(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return Doubled.apply(Added.apply(x * 3)) * 2
+
+    log = tl.log_forward_pass(Custom(), torch.ones(2, requires_grad=True), save_gradients=True)
+    log.log_backward(log[-1].activation.sum())
+    found = [None if op.gradient is None else op.gradient[0].item() for op in log]
+    assert found == [6000, 2000, 200, None, 2, 1, 1]  # the one inside a function has none
+    assert [node.name for node in log[4].grad_fns] == ["DoubledBackward"]
+
+
 # ---- whose gradient is it? --------------------------------------------------------------------------------------
 
 

@@ -42,11 +42,11 @@ class Connections:
 
     def __init__(self) -> None:
         self.by_index: dict[int, Connected] = {}
-        self._in_memory: dict[int, list[int]] = {}  # what a write to this storage would change
+        self._in_memory: dict[int, set[int]] = {}  # what a write to this storage would change
 
     def add(self, value: Value, tensor: Tensor) -> None:
         self.by_index[value.index] = Connected(tensor, tensor._version)
-        self._in_memory.setdefault(_address(tensor) or 0, []).append(value.index)
+        self._in_memory.setdefault(_address(tensor) or 0, set()).add(value.index)
 
     def before_write(self, tensor: Tensor) -> None:
         """The memory of `tensor` is about to be overwritten: put copies in the place of what lies in it."""
@@ -82,13 +82,15 @@ class FollowingIdentity(Identity):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.edges: dict[int, Edge] = {}
+        self.unsettled: set[int] = set()  # values made without grad: they may have no history yet
         self.connections = Connections()
         super().__init__(*args, **kwargs)
 
     def value_of(self, tensor: Tensor) -> Value:
         value = super().value_of(tensor)
         # What a custom autograd function returns gets its history only after the operations in it have run.
-        if tensor.requires_grad and value.role != "param" and value.index not in self.edges:
+        if value.index in self.unsettled and value.role != "param" and tensor.requires_grad:
+            self.unsettled.remove(value.index)
             self._follow(tensor, value)
         return value
 
@@ -96,6 +98,8 @@ class FollowingIdentity(Identity):
         value = super().new_value(tensor, role, *args, **kwargs)
         if tensor.requires_grad:
             self._follow(tensor, value)
+        elif not torch.is_grad_enabled():
+            self.unsettled.add(value.index)
         return value
 
     def add_output(self, tensor: Tensor, origin: Value, call: int, path: str) -> Value:
@@ -114,6 +118,8 @@ class FollowingIdentity(Identity):
         super().expose(tensor)
 
     def _follow(self, tensor: Tensor, value: Value) -> None:
+        if not torch.is_grad_enabled():
+            self.unsettled.add(value.index)
         if is_functorch_wrapped(tensor):  # valid only inside torch.func.grad and the like
             return
         if tensor.grad_fn is None and tensor._is_view():  # made without grad, perhaps inside a custom autograd function

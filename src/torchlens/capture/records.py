@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from ..options import Options
     from .dispatcher import Completeness
     from .following import Connections
     from .functions import Function
@@ -230,7 +231,9 @@ class Recording:
     completeness: Completeness | None = None  # if it was asked for
     connections: Connections | None = None  # if values are to stay connected to autograd
     gradients: Gradients | None = None  # if they were asked for
-    output: Any = None  # what the model returned, with values in place of tensors
+    output: Any = None  # what the model returned, with the values of the output entries in place of tensors
+    options: Options | None = None
+    grad_enabled: bool = True  # where the forward pass began, and not in inference mode
     values_kept: bool = True
     complete: bool = False  # False when the forward raised
     seed: int = 0

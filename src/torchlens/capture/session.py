@@ -30,6 +30,8 @@ def record(
     """Run `model(*args, **kwargs)` once, as it is; return the record of it and what it raised, if it did."""
     started = time.perf_counter()
     recording = Recording(type(model).__name__, values_kept=options.layers_to_save == "all")
+    recording.options = options
+    recording.grad_enabled = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
     modules = _describe_modules(model, recording)
     identity = FollowingIdentity if options.follows_autograd else Identity
     tracer = Tracer(recording, _describe_tensors(modules, recording), list(modules), identity)

@@ -18,7 +18,7 @@ from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from .._torch import any_autocast, autocast_state, no_torch_function, pop_mode, push_mode
-from .containers import flat_tensors, rebuild, replace_tensors, tensors_in
+from .containers import flat_tensors, rebuild, reconstructed, tensors_in
 from .functions import KNOWN, OUTPUT, Function, Treatment, meet
 from .identity import Identity, Residents
 from .modules import MODULE_BOUNDARY
@@ -265,11 +265,13 @@ class Tracer(TorchFunctionMode):
         """Make an entry for each tensor that the model returned."""
         calls = self.recording.calls
         with no_torch_function():
+            entries: dict[int, Value] = {}
             for path, tensor in tensors_in(result):
                 origin = self.identity.value_of(tensor)
                 value = self.identity.add_output(tensor, origin, len(calls), path)
                 calls.append(Call(OUTPUT, (origin,), NO_KWARGS, (value,), (), -1, (), 0, None, _NO_STATE))
-            self.recording.output = replace_tensors(result, self.identity.value_of)
+                entries.setdefault(id(tensor), value)
+            self.recording.output = reconstructed(result, Tensor, lambda tensor: entries[id(tensor)])
 
 
 def frames_above(depth: int) -> Site:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, overload
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..aliases import MODEL_ATTRIBUTES, Aliased
+from ..capture.arguments import model_arguments
 from ..capture.dispatcher import Completeness
 from ..capture.records import Recording, Value
+from ..capture.session import record
+from ..errors import ArgumentError, PassNeededError
 from ..graph.graph import Graph
 from ..graph.layers import used_params
+from ..rerun.refresh import refreshed
+from ..rerun.replay import replay_graph
 from ..validate.lint import lint
 from ..validate.report import Problem, ValidationReport
 from ..validate.validate import validate_graph
-from ..errors import ArgumentError
 from . import text
 from .backward import BackwardPass, GradFnLog, gradients_of, memory_of
 from .layer_log import LayerLog
@@ -25,6 +29,7 @@ from .lookup import Lookup
 from .networks import to_networkx
 from .op_log import OpLog
 from .records import Accessor, BufferLog, ModuleLog, ParamLog, buffers_of, modules_of, params_of
+from .settle_autograd import settle_autograd
 from .sizes import human_size
 from .summary import Text, summarize
 
@@ -438,6 +443,80 @@ class ModelLog(Aliased):
     @property
     def saved_for_backward_memory_str(self) -> str:
         return human_size(self.saved_for_backward_memory)
+
+    # ---- running it again -----------------------------------------------------------------------------------
+
+    def replay(self, from_layer: str | int | None = None, values: Mapping[str | int, Tensor] | None = None) -> Any:
+        """Compute the operations again without the model's own code, and return what the model would return.
+
+        >>> bool((log.replay() == log[-1].activation).all())         # everything, from the inputs
+        True
+        >>> changed = log.replay(values={"linear_1_3": torch.zeros(5, 5)})   # only what comes of this layer
+        >>> log.replay(from_layer="fc").shape                        # from its saved value on
+        torch.Size([5, 5])
+
+        Args:
+            from_layer: compute only what comes of this layer.
+            values: other tensors in place of the saved ones, by layer; what comes of them is computed again.
+
+        Random operations draw what they drew. The parameters are the model's, as they are now. In autograd (that is, not
+        under `torch.no_grad()`) the result can be differentiated with respect to them and to `values`.
+        """
+        given: dict[int, Tensor | None] = {}
+        if from_layer is not None:
+            given[self._single(from_layer)] = None
+        for key, tensor in (values or {}).items():
+            if not isinstance(tensor, Tensor):
+                raise ArgumentError(f"values maps layers to tensors; {key!r} is mapped to {type(tensor).__name__}")
+            given[self._single(key)] = tensor
+        return replay_graph(self.graph, given or None)
+
+    def _single(self, key: str | int) -> int:
+        op = self[key]
+        if isinstance(op, LayerLog):
+            raise PassNeededError(f"{op.layer_label} has {op.num_passes} passes; name one: '{op.layer_label}:1'")
+        return op._value.index
+
+    def save_new_activations(
+        self,
+        model: nn.Module,
+        input_args: Any = None,
+        input_kwargs: Mapping[str, Any] | None = None,
+        *,
+        layers_to_save: Any = None,
+        random_seed: int | None = None,
+        train_mode: bool | None = None,
+    ) -> None:
+        """Run the model on another input and put its values into this log, whose graph stays as it is.
+
+        >>> log = tl.log_forward_pass(model, x)
+        >>> log.save_new_activations(model, torch.zeros(5, 5))
+        >>> log["input_1"].activation.sum().item()
+        0.0
+
+        Args:
+            layers_to_save: as in `log_forward_pass`; None for what the log saved before.
+            random_seed: as in `log_forward_pass`.
+            train_mode: as in `log_forward_pass`; None for what it was before.
+
+        If the new input takes another path through the model (another branch, another number of loops), the error says
+        where, and the log is as it was. Layers that were taken out of the log before keep their values.
+        """
+        assert self._recording.options is not None
+        options = self._recording.options.again(layers_to_save, random_seed, train_mode)
+        args, kwargs = model_arguments(model, input_args, input_kwargs)
+        recording, error = record(model, args, kwargs, options)
+        if error is not None:
+            raise error
+        self._show(refreshed(self.graph, recording))
+        if options.follows_autograd:
+            settle_autograd(self, options)
+
+    def _show(self, graph: Graph) -> None:
+        """Be the log of another graph."""
+        self.__dict__.clear()
+        self.__init__(graph.recording)  # type: ignore[misc]
+        self.__dict__["graph"] = graph
 
     # ---- elsewhere ------------------------------------------------------------------------------------------
 
