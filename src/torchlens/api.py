@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from .capture import rng
@@ -20,8 +21,10 @@ from .errors import ArgumentError, FidelityWarning
 from .graph.sites import user_stack
 from .log.backward import BackwardPass, listening
 from .log.model_log import ModelLog
+from .log.settle import settle
 from .log.settle_autograd import settle_autograd
 from .options import Options
+from .selectors import Selector
 from .source import FuncCallLocation
 from .validate.report import ValidationReport
 
@@ -31,10 +34,14 @@ def log_forward_pass(
     input_args: Any = None,
     input_kwargs: Mapping[str, Any] | None = None,
     *,
-    layers_to_save: str | None = "all",
+    layers_to_save: str | int | Callable[[Any], Any] | Iterable[Selector] | None = "all",
+    activation_postfunc: Callable[[Tensor], Any] | None = None,
+    save_raw_activation: bool = True,
+    output_device: torch.device | str | None = None,
+    output_dtype: torch.dtype | None = None,
     random_seed: int | None = None,
     check_completeness: bool = False,
-    save_gradients: bool | str | int | Iterable[str | int] = False,
+    save_gradients: bool | str | int | Callable[[Any], Any] | Iterable[Selector] = False,
     gradient_postfunc: Callable[[Tensor], Any] | None = None,
     train_mode: bool = False,
     detach_saved_tensors: bool = True,
@@ -44,16 +51,25 @@ def log_forward_pass(
     >>> log = tl.log_forward_pass(model, x)
     >>> log["fc"].activation.shape
     torch.Size([5, 5])
+    >>> tl.log_forward_pass(model, x, layers_to_save=["relu", "fc", -1]).layer_labels
+    ['relu_1_2', 'linear_1_3', 'relu_2_4', 'output_1_11']
 
     Args:
         model: the model; nothing in it is changed.
         input_args: one tensor, or a list or tuple of positional arguments. A model that takes a list, a dict or another
             container as its only argument gets it inside a list: `[batch]`.
         input_kwargs: keyword arguments.
-        layers_to_save: "all" keeps every value, None only the metadata.
+        layers_to_save: "all" keeps every value, None only the metadata. Otherwise what to keep: labels, module
+            addresses (what the module returned), numbers over the whole graph, parts of labels ("conv"), functions of
+            the operation's record, or a list of these. The log then lists what was saved. Labels and numbers are known
+            only when the forward pass is over: until then, a label keeps all layers of its type, a number all layers.
+        activation_postfunc: a function of each saved value; what it returns is in `layer.transformed_activation`.
+        save_raw_activation: False keeps only what the function returned.
+        output_device: where to put what is saved.
+        output_dtype: what to convert saved floating point values to.
         random_seed: seeds torch, NumPy and Python before the run. Without it the generators go on from where they are.
         check_completeness: watch the dispatcher too, and report in `log.completeness` whether every operation was seen.
-        save_gradients: True, or the layers whose gradients to keep. Any backward pass, from any layer, then fills
+        save_gradients: True, or the layers whose gradients to keep, chosen as in `layers_to_save`. Any backward pass, from any layer, then fills
             `layer.gradient`. Saved values stay connected to autograd, so that there is something to begin from.
         gradient_postfunc: a function of each saved gradient; what it returns is in `layer.transformed_gradient`.
         train_mode: saved values stay connected to autograd: a loss computed from them trains the model.
@@ -62,9 +78,13 @@ def log_forward_pass(
     If the model raises, the exception is the model's own; `exception.partial_log` holds what was logged until then.
     """
     options = Options.checked(
-        layers_to_save,
-        random_seed,
-        check_completeness,
+        layers_to_save=layers_to_save,
+        activation_postfunc=activation_postfunc,
+        save_raw_activation=save_raw_activation,
+        output_device=output_device,
+        output_dtype=output_dtype,
+        random_seed=random_seed,
+        check_completeness=check_completeness,
         save_gradients=save_gradients,
         gradient_postfunc=gradient_postfunc,
         train_mode=train_mode,
@@ -73,10 +93,11 @@ def log_forward_pass(
     args, kwargs = model_arguments(model, input_args, input_kwargs)
     recording, error = record(model, args, kwargs, options)
     log = ModelLog(recording)
-    if options.follows_autograd:
-        settle_autograd(log, options)
     if error is not None:
+        settle_autograd(log)
         raise _annotated(error, recording, log)
+    settle(log)
+    settle_autograd(log)
     for warning in recording.warnings:
         warnings.warn(warning, FidelityWarning, stacklevel=2)
     return log

@@ -14,7 +14,8 @@ from torch import Tensor
 
 from .._torch import is_functorch_wrapped
 from ..errors import FidelityWarning
-from .identity import Identity, _address
+from .identity import Identity
+from .keeping import address_of
 from .records import Value
 
 
@@ -46,17 +47,20 @@ class Connections:
 
     def add(self, value: Value, tensor: Tensor) -> None:
         self.by_index[value.index] = Connected(tensor, tensor._version)
-        self._in_memory.setdefault(_address(tensor) or 0, set()).add(value.index)
+        self._in_memory.setdefault(address_of(tensor) or 0, set()).add(value.index)
 
     def before_write(self, tensor: Tensor) -> None:
         """The memory of `tensor` is about to be overwritten: put copies in the place of what lies in it."""
-        address = _address(tensor)
+        address = address_of(tensor)
         for index in self._in_memory.pop(address, ()) if address else ():
             connected = self.by_index[index]
             if connected.tensor._version == connected.version:
                 with torch.enable_grad():
                     copy = connected.tensor.clone()
                 self.by_index[index] = Connected(copy, copy._version)
+
+    def drop(self, value: Value) -> None:
+        self.by_index.pop(value.index, None)
 
     def keep_only(self, indexes: set[int]) -> None:
         self.by_index = {index: connected for index, connected in self.by_index.items() if index in indexes}

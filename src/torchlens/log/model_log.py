@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +15,7 @@ from ..capture.arguments import model_arguments
 from ..capture.dispatcher import Completeness
 from ..capture.records import Recording, Value
 from ..capture.session import record
-from ..errors import ArgumentError, PassNeededError
+from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError, PassNeededError
 from ..graph.graph import Graph
 from ..graph.layers import used_params
 from ..rerun.refresh import refreshed
@@ -29,6 +30,7 @@ from .lookup import Lookup
 from .networks import to_networkx
 from .op_log import OpLog
 from .records import Accessor, BufferLog, ModuleLog, ParamLog, buffers_of, modules_of, params_of
+from .settle import settle
 from .settle_autograd import settle_autograd
 from .sizes import human_size
 from .summary import Text, summarize
@@ -100,7 +102,7 @@ class ModelLog(Aliased):
             number = key.__index__()
         except AttributeError:
             raise TypeError(f"a log is indexed by a name, a number or a slice, not {key!r}") from None
-        return self._op(self._lookup.place(number))
+        return self._op(self._numbered(number))
 
     def _op(self, place: int) -> OpLog:
         op = self._ops.get(place)
@@ -108,11 +110,25 @@ class ModelLog(Aliased):
             op = self._ops[place] = OpLog(self.graph, place)
         return op
 
+    def _numbered(self, number: int) -> int:
+        listed = self.graph.listed
+        if not -len(listed) <= number < len(listed):
+            raise LayerNotFoundError(
+                f"no operation {number}: the log has {len(listed)}, numbered 0 to {len(listed) - 1}"
+            )
+        return listed[number]
+
     def __len__(self) -> int:
-        return len(self.graph.entries)
+        """How many operations the log lists: all, or the saved ones if it was told what to save."""
+        return len(self.graph.listed)
 
     def __iter__(self) -> Iterator[OpLog]:
-        return (self._op(place) for place in range(len(self)))
+        return (self._op(place) for place in self.graph.listed)
+
+    @property
+    def all_ops(self) -> list[OpLog]:
+        """Every operation of the forward pass, in order, also those that the log does not list."""
+        return [self._op(place) for place in range(len(self.graph.entries))]
 
     def __contains__(self, key: object) -> bool:
         if isinstance(key, OpLog):
@@ -127,18 +143,19 @@ class ModelLog(Aliased):
 
     @property
     def layer_list(self) -> list[OpLog]:
-        """Every operation, in order."""
+        """The operations, in order."""
         return list(self)
 
     @property
     def layer_labels(self) -> list[str]:
         """The name of every layer, in order; a layer of several passes is named once."""
-        return list(self.graph.layer_labels)
+        layers = dict.fromkeys(self.graph.layers[place] for place in self.graph.listed)
+        return [self.graph.layer_labels[layer] for layer in layers]
 
     @property
     def op_labels(self) -> list[str]:
         """The name of every operation, in order, with the pass where there are several."""
-        return [self.graph.label(place) for place in range(len(self))]
+        return [self.graph.label(place) for place in self.graph.listed]
 
     @cached_property
     def modules(self) -> Accessor[ModuleLog]:
@@ -266,18 +283,18 @@ class ModelLog(Aliased):
     @property
     def internally_initialized_layers(self) -> list[str]:
         """Tensors made inside the model from nothing, such as by `torch.rand`."""
-        return [op.label for op in self if op.is_internally_initialized]
+        return [op.label for op in self.all_ops if op.is_internally_initialized]
 
     @property
     def internally_terminated_bool_layers(self) -> list[str]:
         """Single bools that decided something and went nowhere else."""
-        return [op.label for op in self if op.is_terminal_bool_layer]
+        return [op.label for op in self.all_ops if op.is_terminal_bool_layer]
 
     # ---- tensors --------------------------------------------------------------------------------------------
 
     @property
     def num_tensors_total(self) -> int:
-        return len(self)
+        return len(self.graph.entries)
 
     @property
     def num_tensors_saved(self) -> int:
@@ -299,7 +316,7 @@ class ModelLog(Aliased):
     @property
     def saved_activation_memory(self) -> int:
         """Bytes of the tensors that were saved."""
-        if len(self._saved) == len(self):
+        if len(self._saved) == self.num_tensors_total:
             return self.total_activation_memory
         return sum(value.nbytes for value in self._saved)
 
@@ -508,15 +525,14 @@ class ModelLog(Aliased):
         recording, error = record(model, args, kwargs, options)
         if error is not None:
             raise error
-        self._show(refreshed(self.graph, recording))
-        if options.follows_autograd:
-            settle_autograd(self, options)
-
-    def _show(self, graph: Graph) -> None:
-        """Be the log of another graph."""
+        new = ModelLog(recording)
+        new.__dict__["graph"] = refreshed(self.graph, recording)
+        settle(new)
+        settle_autograd(new)
+        for warning in recording.warnings:
+            warnings.warn(warning, FidelityWarning, stacklevel=2)
         self.__dict__.clear()
-        self.__init__(graph.recording)  # type: ignore[misc]
-        self.__dict__["graph"] = graph
+        self.__dict__.update(new.__dict__)
 
     # ---- elsewhere ------------------------------------------------------------------------------------------
 

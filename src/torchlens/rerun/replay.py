@@ -100,6 +100,8 @@ class _Replay:
         connected = connections.tensor(value) if connections is not None and self.differentiably else None
         if connected is not None:
             return connected
+        if saved is not None and saved.dtype != value.dtype:
+            raise NotReplayable(f"a parent was saved as {saved.dtype}, but was {value.dtype}")
         return saved.clone() if saved is not None and saved.is_inference() and self.differentiably else saved
 
     def _result(self, value: Value) -> Tensor:
