@@ -24,7 +24,7 @@ def to_dot(view: View) -> str:
     lines = [
         "digraph {",
         f"  graph {_attributes(_graph_attributes(view))}",
-        f"  node {_attributes({'fontname': _FONT, 'fontsize': 12, 'margin': '0.12,0.06', 'height': 0.4})}",
+        f"  node {_attributes({'fontname': _FONT, 'fontsize': 12, 'margin': '0.14,0.08', 'height': 0.4})}",
         f"  edge {_attributes({'fontname': _FONT, 'fontsize': 10, 'fontcolor': view.font, 'arrowsize': 0.8})}",
         *_body(view),
         *(f"  {_edge(edge, view)}" for edge in view.edges),

@@ -44,7 +44,8 @@ def find_links(plan: Plan) -> list[Link]:
         arguments = _arguments(graph, place) if target.box is None and len(parents) > 1 else {}
         for parent in parents:
             source = plan.spot_of[parent]
-            leaving, arriving = plan.pass_of(parent), plan.pass_of(place)
+            leaving = plan.pass_of(parent) if source.passes > 1 else 1
+            arriving = plan.pass_of(place) if target.passes > 1 else 1
             if source is target and leaving == arriving:
                 continue  # inside a collapsed module
             link = found.setdefault((source.id, target.id), Link(source, target))

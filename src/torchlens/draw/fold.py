@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
 from ..graph.graph import Graph
 from ..graph.layers import used_params
 from .boxes import BoxPath, Nesting
+
+_MOST_BOXES_IN_A_BLOCK = 4
 
 
 @dataclass
@@ -70,40 +72,28 @@ class _Folder:
 
     def fold(self) -> Folding:
         self._fold_inside(())
-        folding = self._folding
-        for unit, original in enumerate(folding.original):  # a copy's copies lie in the original
-            while folding.original[original] != original:
-                folding._marks[unit] |= folding._marks[original]
-                original = folding.original[original]
-            folding._marks[unit] |= folding._marks[original]
-            folding.original[unit] = original
-        return folding
+        originals, marks = self._folding.original, self._folding._marks
+        for unit, original in enumerate(originals):  # originals come first, and may be copies inside an original
+            if original != unit:
+                marks[unit] = marks[original] | marks[unit]
+                originals[unit] = originals[original]
+        return self._folding
 
     def _fold_inside(self, outer: BoxPath) -> None:
-        for run in self._runs(self._children.get(outer, [])):
-            if len(run) > 1:
-                self._join(run)
-            self._fold_inside(run[0])
+        for blocks in _repetitions(self._children.get(outer, []), self._signature):
+            if len(blocks) > 1:
+                self._join(blocks)
+            for box in blocks[0]:
+                self._fold_inside(box)
 
-    def _runs(self, children: list[BoxPath | None]) -> list[list[BoxPath]]:
-        runs: list[list[BoxPath]] = []
-        last: Hashable = None
-        for box in children:
-            signature = None if box is None else self._signature(box)
-            if box is not None and signature == last:
-                runs[-1].append(box)
-            elif box is not None:
-                runs.append([box])
-            last = signature
-        return runs
-
-    def _join(self, run: list[BoxPath]) -> None:
-        number = len(self._folding.copies)
-        self._folding.copies[run[0]] = run
-        for block, box in enumerate(run):
-            for unit, original in zip(self._members[box], self._members[run[0]], strict=True):
-                self._folding._marks[unit][number] = block
-                self._folding.original[unit] = original
+    def _join(self, blocks: list[list[BoxPath]]) -> None:
+        run = len(self._folding.copies)
+        for number, block in enumerate(blocks):
+            for box, first in zip(block, blocks[0], strict=True):
+                self._folding.copies.setdefault(first, []).append(box)
+                for unit, original in zip(self._members[box], self._members[first], strict=True):
+                    self._folding._marks[unit][run] = number
+                    self._folding.original[unit] = original
 
     def _signature(self, box: BoxPath) -> Hashable:
         """Equal for boxes that look the same from inside: modules, operations, shapes, connections."""
@@ -126,3 +116,41 @@ class _Folder:
         params = used_params(graph.recording, graph.recording.calls[call]) if values[0].role == "op" else []
         shapes = [tuple(value.shape) for value in [*values, *params]]
         return (graph.layer_types[graph.layers[places[0]]], tuple(shapes))
+
+
+def _repetitions(
+    children: list[BoxPath | None], signature_of: Callable[[BoxPath], Hashable]
+) -> list[list[list[BoxPath]]]:
+    """The boxes in order, as blocks of one or a few boxes that repeat; most are alone: one block of one box."""
+    found = []
+    for stretch in _stretches(children):
+        signatures = [signature_of(box) for box in stretch]
+        place = 0
+        while place < len(stretch):
+            size, count = _longest_repetition(signatures, place)
+            found.append([stretch[place + i * size : place + (i + 1) * size] for i in range(count)])
+            place += size * count
+    return found
+
+
+def _stretches(children: list[BoxPath | None]) -> list[list[BoxPath]]:
+    """The boxes between the operations that stand alone."""
+    stretches: list[list[BoxPath]] = [[]]
+    for box in children:
+        if box is None:
+            stretches.append([])
+        else:
+            stretches[-1].append(box)
+    return stretches
+
+
+def _longest_repetition(signatures: list[Hashable], place: int) -> tuple[int, int]:
+    """How long the block is that begins here, and how often it comes: what covers most, short blocks first."""
+    best = (1, 1)
+    for size in range(1, _MOST_BOXES_IN_A_BLOCK + 1):
+        block, count = signatures[place : place + size], 1
+        while signatures[place + count * size : place + (count + 1) * size] == block:
+            count += 1
+        if count > 1 and size * count > best[0] * best[1]:
+            best = (size, count)
+    return best

@@ -28,6 +28,7 @@ class Texts:
         self._plan = plan
         self._graph = log.graph
         self._nesting = plan.nesting
+        self._used_params: dict[str, list[Value]] = {}
 
     # ---- title ----------------------------------------------------------------------------------------------
 
@@ -149,10 +150,11 @@ class Texts:
     # ---- parameters -----------------------------------------------------------------------------------------
 
     def used_params(self, spot: Spot) -> list[Value]:
-        value = self._graph.entries[spot.places[0]]
-        if value.role != "op":
-            return []
-        return used_params(self._graph.recording, self._graph.recording.calls[value.call])
+        if spot.id not in self._used_params:
+            value, recording = self._graph.entries[spot.places[0]], self._graph.recording
+            used = used_params(recording, recording.calls[value.call]) if value.role == "op" else []
+            self._used_params[spot.id] = used
+        return self._used_params[spot.id]
 
     def trainable(self, spot: Spot) -> set[bool]:
         """Whether its parameters are trained: True, False, both or none."""
@@ -183,7 +185,8 @@ def _sizes(values: list[Value], together: bool = False) -> str:
     """`5x5 (100 B)`; if passes differ, each size once. Tensors that belong together are added up."""
     if together:
         return f"{shapes_words(value.shape for value in values)} ({human_size(sum(v.nbytes for v in values))})"
-    each = list(dict.fromkeys(f"{shape_words(value.shape)} ({human_size(value.nbytes)})" for value in values))
+    sizes = dict.fromkeys([(value.shape, value.nbytes) for value in values])
+    each = [f"{shape_words(shape)} ({human_size(nbytes)})" for shape, nbytes in sizes]
     return ", ".join(each) if len(each) < 3 else f"{each[0]} ... {each[-1]}"
 
 
