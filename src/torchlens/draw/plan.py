@@ -41,7 +41,7 @@ class Plan:
 
     @property
     def boxes(self) -> list[BoxPath]:
-        """The boxes to draw, outer ones before the ones inside them."""
+        """The boxes to draw, outer ones before the ones inside them, in the order of their members."""
         found: dict[BoxPath, None] = {}
         for spot in self.spots:
             for depth in range(len(spot.path)):

@@ -9,6 +9,7 @@ from ..errors import ArgumentError, DrawingError, DrawingWarning
 from . import builtin, graphviz
 from .dot import to_dot
 from .elements import View
+from .options import FileFormat
 
 #: Above this many nodes Graphviz is not even tried: it takes minutes or does not end.
 MOST_NODES_FOR_GRAPHVIZ = 5000
@@ -33,7 +34,7 @@ def _can_make_png(renderer: str) -> bool:
     return has_resvg or (renderer != "builtin" and graphviz.is_there())
 
 
-def render(view: View, fileformat: str, renderer: str = "auto") -> bytes:
+def render(view: View, fileformat: FileFormat, renderer: str = "auto") -> bytes:
     """The picture as a file in one of the formats svg, pdf, png and dot."""
     if fileformat == "dot":
         return to_dot(view).encode()

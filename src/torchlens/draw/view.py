@@ -38,7 +38,9 @@ class _Painter:
         self._texts = Texts(log, self._plan)
         self._theme = THEMES[options.vis_theme]
         self._shares, self._legend = amounts_of(log, self._plan, options, self._record)
-        self._group_ids = {box: f"box {n}: {self._plan.nesting.name(box)}" for n, box in enumerate(self._plan.boxes)}
+        self._boxes = self._plan.boxes
+        self._group_ids = {box: f"box {n}: {self._plan.nesting.name(box)}" for n, box in enumerate(self._boxes)}
+        self._deepest = max(map(len, self._boxes), default=0)
 
         self._from_input = {
             spot.path[: depth + 1]
@@ -60,7 +62,7 @@ class _Painter:
             title=self._texts.title(),
             nodes=tuple(self._node(spot) for spot in self._plan.spots),
             edges=tuple(edges),
-            groups=tuple(self._group(box) for box in self._plan.boxes),
+            groups=tuple(self._group(box) for box in self._boxes),
             direction=self._options.vis_direction,
             background=self._theme.background,
             font=self._theme.font,
@@ -128,13 +130,18 @@ class _Painter:
             parent=self._group_ids[box[:-1]] if len(box) > 1 else None,
             line=self._theme.line,
             font=self._theme.font,
-            pen=max(5.0 - len(box), 1.0),
+            pen=self._pen(len(box)),
             dashed=box not in self._from_input,
         )
         overrides = self._options.vis_module_overrides
         if overrides is None:
             return group
         return apply_override(group, overrides, self._log.modules[self._plan.nesting.address(box)])
+
+    def _pen(self, depth: int) -> float:
+        """The line around a box: the thicker, the further outside; from 5 at most to 2 for the innermost."""
+        step = min(1.0, 3.0 / max(self._deepest - 1, 1))
+        return round(2.0 + step * (self._deepest - depth), 2)
 
     def _overridden(self, edge: Edge, spots: dict[str, Spot]) -> Edge:
         if self._options.vis_edge_overrides is None:
