@@ -94,7 +94,7 @@ def _group(group: Group) -> dict[str, str | float]:
     styles = [*(["filled"] if group.fill else []), *(["dashed"] if group.dashed else [])]
     return {
         "label": _Html(_lines(group.lines, _LEFT) + _LEFT),
-        "labelloc": "b",
+        "labelloc": "t",
         "labeljust": "l",
         "fontsize": 12,
         "fontcolor": group.font,
