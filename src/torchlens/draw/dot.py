@@ -9,6 +9,7 @@ from .elements import Edge, Group, Legend, Node, Text, View
 
 _RANKDIR = {"bottomup": "BT", "topdown": "TB", "leftright": "LR"}
 _FONT = "Helvetica"
+_ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\\": "&#92;"})
 _LEFT = '<br align="left"/>'
 
 Attributes = Mapping[str, str | float]
@@ -156,9 +157,8 @@ def _scale(legend: Legend) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text inside an HTML label. An empty one would be a syntax error."""
-    text = printable(text) or " "
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
+    """Text inside an HTML label, where a backslash means something too. An empty one would be a syntax error."""
+    return (printable(text) or " ").translate(_ENTITIES)
 
 
 def printable(text: str) -> str:
