@@ -125,11 +125,12 @@ def _node_boxes(view: View, nesting: Nesting, lines: list[tuple[Text, ...]], upr
 
 
 def _make_exits(box: Box, nesting: Nesting, streams: list[int], upright: bool) -> None:
-    """Places side by side where lines leave a node, with room for the labels there."""
+    """Places side by side where lines leave a node, with room for the labels there; loops turn off to the right."""
+    streams.sort(key=lambda stream: (nesting.streams[stream].backward, nesting.streams[stream].loops))
     sizes = [_turned(*block_size(nesting.streams[stream].label, EDGE_SIZE), upright) for stream in streams]
     tallest = max(along for _, along in sizes)
     if not tallest:  # the forward edges leave in the middle, the backward ones beside them
-        for index, stream in enumerate(sorted(streams, key=lambda stream: nesting.streams[stream].backward)):
+        for index, stream in enumerate(streams):
             box.exits[stream] = min(index * ASIDE, 0.7 * box.half)
         return
     widths = [ASIDE + (across + BESIDE if across else 0.0) for across, _ in sizes]
