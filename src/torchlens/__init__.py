@@ -6,9 +6,17 @@
 torch.Size([5, 5])
 """
 
-from .api import get_model_metadata, log_forward_pass, validate_model_activations
+from .api import get_model_metadata, log_forward_pass, show_model_graph, validate_model_activations
 from .capture.dispatcher import Completeness
-from .errors import ArgumentError, FidelityWarning, LayerNotFoundError, PassNeededError, TorchLensError
+from .errors import (
+    ArgumentError,
+    DrawingError,
+    DrawingWarning,
+    FidelityWarning,
+    LayerNotFoundError,
+    PassNeededError,
+    TorchLensError,
+)
 from .graph.cost import Cost, register_formula, unregister_formula
 from .log.layer_log import LayerLog
 from .log.model_log import Conditional, ModelLog
@@ -26,6 +34,8 @@ __all__ = [
     "Completeness",
     "Conditional",
     "Cost",
+    "DrawingError",
+    "DrawingWarning",
     "FidelityWarning",
     "FuncCallLocation",
     "LayerLog",
@@ -45,6 +55,7 @@ __all__ = [
     "lint",
     "log_forward_pass",
     "register_formula",
+    "show_model_graph",
     "unregister_formula",
     "validate_forward_pass",
     "validate_model_activations",

@@ -7,14 +7,18 @@ import sys
 import warnings
 from collections.abc import Mapping
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from .aliases import ARGUMENTS
 from .capture import rng
 from .capture.containers import fresh_copy, tensors_in
 from .capture.records import Recording
 from .capture.session import record
+from .draw.options import DrawOptions
+from .draw.show import check_before_the_run, draw
 from .errors import ArgumentError, FidelityWarning
 from .graph.sites import user_stack
 from .log.model_log import ModelLog
@@ -31,6 +35,8 @@ def log_forward_pass(
     layers_to_save: str | None = "all",
     random_seed: int | None = None,
     check_completeness: bool = False,
+    vis_mode: str = "none",
+    **drawing: Any,
 ) -> ModelLog:
     """Run a model once, as it is, and return a log of every tensor operation.
 
@@ -46,10 +52,12 @@ def log_forward_pass(
         layers_to_save: "all" keeps every value, None only the metadata.
         random_seed: seeds torch, NumPy and Python before the run. Without it the generators go on from where they are.
         check_completeness: watch the dispatcher too, and report in `log.completeness` whether every operation was seen.
+        vis_mode: "unrolled" or "rolled" draws the graph as well; the other arguments are those of `show_model_graph`.
 
     If the model raises, the exception is the model's own; `exception.partial_log` holds what was logged until then.
     """
     options = Options.checked(layers_to_save, random_seed, check_completeness)
+    picture = _picture(vis_mode, drawing)
     args, kwargs = _arguments(model, input_args, input_kwargs)
     recording, error = record(model, args, kwargs, options)
     log = ModelLog(recording)
@@ -57,6 +65,8 @@ def log_forward_pass(
         raise _annotated(error, recording, log)
     for warning in recording.warnings:
         warnings.warn(warning, FidelityWarning, stacklevel=2)
+    if picture is not None:
+        draw(log, picture)
     return log
 
 
@@ -74,6 +84,62 @@ def get_model_metadata(
     ((5, 5), None)
     """
     return log_forward_pass(model, input_args, input_kwargs, layers_to_save=None, random_seed=random_seed)
+
+
+def show_model_graph(
+    model: nn.Module,
+    input_args: Any = None,
+    input_kwargs: Mapping[str, Any] | None = None,
+    *,
+    random_seed: int | None = None,
+    vis_mode: str = "unrolled",
+    **drawing: Any,
+) -> Path:
+    """Draw the graph of a model: write the picture, show it, and return the file's path. No values are kept.
+
+    >>> path = tl.show_model_graph(model, x, vis_outpath=folder / "model.svg", vis_save_only=True)
+    >>> path.name
+    'model.svg'
+
+    In a notebook the picture appears inline, from a script in the system's viewer.
+
+    Args:
+        model, input_args, input_kwargs, random_seed: as in `log_forward_pass`.
+        vis_mode: "unrolled" shows every operation, "rolled" every layer once, with its passes.
+        vis_nesting_depth: how many levels of modules to show; those at the last level are drawn as one node each.
+        vis_expand, vis_collapse: modules to open or to draw as one node whatever the depth: addresses, or a function of
+            the module.
+        vis_fold_repeats: draw identical blocks that follow each other once, with their number.
+        module: the address of a submodule to show alone.
+        vis_buffers: "never", "always", or "meaningful" to leave out those that torch's own layers keep for themselves.
+        vis_outpath: the file to write, "modelgraph.svg" by default.
+        vis_fileformat: "svg", "pdf", "png" or "dot"; taken from the path's ending if not given.
+        vis_save_only: write the file and show nothing.
+        vis_direction: "bottomup", "topdown" or "leftright".
+        vis_color_by: "time", "memory", "flops", a dict from labels to numbers, or a function of the layer.
+        vis_theme: "light" or "dark".
+        vis_node_overrides, vis_edge_overrides, vis_module_overrides: other looks (`fill`, `line`, `font`, `pen`,
+            `dashed`, `shape`, `label`, `tooltip`): a dict, or a function that returns one and is given the layer, the
+            two layers of the edge, or the module.
+        renderer: "graphviz", "builtin", or "auto" for Graphviz where it is installed and can cope.
+    """
+    options = _picture(vis_mode, drawing)
+    if options is None:
+        raise ArgumentError('vis_mode is "unrolled" or "rolled": with "none" there is nothing to draw')
+    return draw(get_model_metadata(model, input_args, input_kwargs, random_seed=random_seed), options)
+
+
+def _picture(vis_mode: Any, drawing: dict[str, Any]) -> DrawOptions | None:
+    """The options of a picture, checked before the model runs; None if none is wanted."""
+    older = [name for name in drawing if ARGUMENTS.get(name) == "vis_mode"]
+    if older:
+        vis_mode = drawing.pop(older[0])
+    wanted = vis_mode not in ("none", None)
+    options = DrawOptions.checked(**drawing, **({"vis_mode": vis_mode} if wanted else {}))
+    if not wanted:
+        return None
+    check_before_the_run(options)
+    return options
 
 
 def validate_model_activations(

@@ -5,23 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, overload
 
 from ..aliases import MODEL_ATTRIBUTES, Aliased
 from ..capture.dispatcher import Completeness
 from ..capture.records import Recording, Value
+from ..draw.dot import to_dot
+from ..draw.options import DrawOptions
+from ..draw.show import draw
+from ..draw.view import make_view
 from ..graph.graph import Graph
 from ..graph.layers import used_params
 from ..validate.lint import lint
 from ..validate.report import Problem, ValidationReport
 from ..validate.validate import validate_graph
+from ..words import human_size
 from . import text
 from .layer_log import LayerLog
 from .lookup import Lookup
 from .networks import to_networkx
 from .op_log import OpLog
 from .records import Accessor, BufferLog, ModuleLog, ParamLog, buffers_of, modules_of, params_of
-from .sizes import human_size
 from .summary import Text, summarize
 
 
@@ -98,6 +103,11 @@ class ModelLog(Aliased):
         if op is None:
             op = self._ops[place] = OpLog(self.graph, place)
         return op
+
+    def _layer(self, layer: int) -> OpLog | LayerLog:
+        """A layer of the graph by its number: its only operation, or all its passes."""
+        places = self.graph.layer_entries[layer]
+        return self._op(places[0]) if len(places) == 1 else LayerLog(self.graph, layer)
 
     def __len__(self) -> int:
         return len(self.graph.entries)
@@ -395,6 +405,24 @@ class ModelLog(Aliased):
         report = validate_graph(self.graph, perturb)
         report.problems += [Problem("lint", None, problem) for problem in lint(self)]
         return report
+
+    def draw(self, **drawing: Any) -> Path:
+        """Draw the graph, write the picture and show it; returns the file's path.
+
+        >>> log.draw(vis_outpath=folder / "graph.svg", vis_save_only=True).name
+        'graph.svg'
+
+        The arguments are those of `show_model_graph`.
+        """
+        return draw(self, DrawOptions.checked(**drawing))
+
+    def to_dot(self, **drawing: Any) -> str:
+        """The picture as text in Graphviz's DOT language; the arguments are those of `show_model_graph`.
+
+        >>> print(log.to_dot(vis_mode="rolled")[:9])
+        digraph {
+        """
+        return to_dot(make_view(self, DrawOptions.checked(**drawing)))
 
     def to_networkx(self) -> Any:
         """The graph as a `networkx.DiGraph`: a node for every operation, named by its label, with its main facts.
