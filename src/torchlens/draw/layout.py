@@ -108,7 +108,8 @@ def _node_boxes(view: View, nesting: Nesting, lines: list[tuple[Text, ...]], upr
     for node, text in zip(view.nodes, lines, strict=True):
         across, along = _turned(*node_size(text, node.shape), upright)
         half = across / 2
-        boxes.append(Box(half, half, along, 1, half, node.shape == "ellipse"))
+        weight = 1 if node.dashed else 10  # the main path leads from the input
+        boxes.append(Box(half, half, along, weight, half, node.shape == "ellipse"))
     for node_number, streams in nesting.streams_of.items():
         if len(streams) > 1 or nesting.streams[streams[0]].label:
             _make_exits(boxes[node_number], nesting, streams, upright)
