@@ -88,7 +88,7 @@ def plan(container: Container, streams: Sequence[Stream]) -> Plan:
 def arrange(plan: Plan, boxes: Sequence[Box], label: tuple[float, float], upright: bool, root: bool) -> Arrangement:
     """Lay out one container; `label` is the room for its own label, across and along."""
     if not boxes:
-        return _framed(Box(30.0, 30.0, 30.0, weight=0), [], label, upright)
+        return _framed(Box(20.0, 20.0, 20.0 + (label[1] if upright else 0.0), weight=0), [], label, upright)
     items, child_items, entries, exits = _items(plan, boxes)
     across = place(items)
     zones = _Zones(plan, boxes, items, across, child_items, entries, exits)
