@@ -30,6 +30,7 @@ PAD = 12.0  # inside a group's border
 BESIDE = 5.0  # from a line to its label
 ASIDE = 10.0  # between lines that end at the same node
 STRAIGHT = 0.4
+LINE, TRUNK = 500.0, 100.0  # how much a line that passes layers, and a main path, want to be straight
 
 
 @dataclass(slots=True)
@@ -87,7 +88,7 @@ def plan(container: Container, streams: Sequence[Stream]) -> Plan:
 def arrange(plan: Plan, boxes: Sequence[Box], label: tuple[float, float], upright: bool, root: bool) -> Arrangement:
     """Lay out one container; `label` is the room for its own label, across and along."""
     if not boxes:
-        return _framed(Box(30.0, 30.0, 30.0, weight=0), [], label, upright)
+        return _framed(Box(20.0, 20.0, 20.0 + (label[1] if upright else 0.0), weight=0), [], label, upright)
     items, child_items, entries, exits = _items(plan, boxes)
     across = place(items)
     zones = _Zones(plan, boxes, items, across, child_items, entries, exits)
@@ -139,16 +140,14 @@ def _items(plan: Plan, boxes: Sequence[Box]) -> tuple[Items, list[int], dict[int
     entries: dict[int, int] = {}  # ports by stream
     exits: dict[int, int] = {}
     shared: dict[tuple[int, int, int, int], int] = {}  # lines that pass a layer
-    entered = left = False  # the trunk has its port
+    main_entry, main_exit = _main_streams(plan.direct, trunk[0], trunk[-1])
     for piece in plan.direct:
         tail, head, stream = piece.tail, piece.head, piece.stream
         pinned = (tail, head) in steps
         if tail == OUTSIDE:
             first = 0
             if stream not in entries:
-                pinned = not entered and head == trunk[0] and layer[head] == 1
-                entered |= pinned
-                entries[stream] = items.add(0, 1.0, 1.0, False, pinned)
+                entries[stream] = items.add(0, 1.0, 1.0, False, stream == main_entry)
             previous, offset = entries[stream], 0.0
         else:
             first = layer[tail]
@@ -162,20 +161,18 @@ def _items(plan: Plan, boxes: Sequence[Box]) -> tuple[Items, list[int], dict[int
             if item is None:
                 wide = BESIDE + piece.label_size[0] if own and between == (first + last) // 2 else 1.0
                 item = shared[key] = items.add(between, 1.0, wide, False, pinned)
-                items.link(previous, item, offset, 0.0, 2.0 if between == first + 1 else 8.0)
+                items.link(previous, item, offset, 0.0, 2.0 if between == first + 1 else LINE)
             piece.path.append(item)
             previous, offset = item, 0.0
         if head == OUTSIDE:
             if stream not in exits:
-                pinned = not left and tail == trunk[-1] and last == first + 1
-                left |= pinned
-                exits[stream] = items.add(end, 1.0, 1.0, False, pinned)
+                exits[stream] = items.add(end, 1.0, 1.0, False, stream == main_exit)
             items.link(previous, exits[stream], offset, 0.0, 2.0)
             piece.path.append(exits[stream])
             continue
         entry = boxes[head].entries.get(stream, 0.0)
         if (tail, head) in mutual and last == first + 1:
-            items.link(previous, child_items[head], 0.0, 0.0, 24.0)
+            items.link(previous, child_items[head], 0.0, 0.0, TRUNK)
         else:
             items.link(previous, child_items[head], offset, entry, 2.0 if last > first + 1 else 1.0)
         piece.path.append(child_items[head])
@@ -247,7 +244,7 @@ class _Zones:
                     piece.slot = piece.port = box.entries[piece.stream]
             elif any(piece.head_label for _, piece in pieces):
                 _slots_with_labels(box, pieces)
-            elif len(pieces) > 1:
+            elif pieces:
                 _slots(box, pieces, self.axis[child])
 
     # ---- along -------------------------------------------------------------------------------------------------
@@ -411,12 +408,15 @@ def _lane_key(lane: Lane) -> tuple[int, int]:
 
 
 def _slots(box: Box, pieces: list[tuple[float, Piece]], axis: float) -> None:
-    """Lines without labels end side by side, in the order they come from, the straightest in the middle."""
+    """Lines without labels end side by side, in the order they come from, the straightest about in the middle."""
     pieces.sort(key=lambda arrival: arrival[0])
     middle = min(range(len(pieces)), key=lambda index: abs(pieces[index][0] - axis))
-    step = min(ASIDE, 0.7 * box.half / max(middle, len(pieces) - 1 - middle))
+    aside = pieces[middle][0] - axis
+    if abs(aside) > 0.4 * box.half:
+        aside = 0.0
+    step = min(ASIDE, (0.7 * box.half - abs(aside)) / max(1, middle, len(pieces) - 1 - middle))
     for index, (_, piece) in enumerate(pieces):
-        piece.slot = piece.port = (index - middle) * step
+        piece.slot = piece.port = aside + (index - middle) * step
 
 
 def _slots_with_labels(box: Box, pieces: list[tuple[float, Piece]]) -> None:
@@ -438,3 +438,10 @@ def slots_width(pieces: Sequence[Piece]) -> float:
 
 def _slot_width(label: float) -> float:
     return ASIDE + (label + BESIDE if label else 0.0)
+
+
+def _main_streams(pieces: Sequence[Piece], first: int, last: int) -> tuple[int, int]:
+    """What enters the trunk at its first child, and leaves it at its last; -1 if nothing does."""
+    entry = next((piece.stream for piece in pieces if piece.tail == OUTSIDE and piece.head == first), -1)
+    leaving = next((piece.stream for piece in pieces if piece.head == OUTSIDE and piece.tail == last), -1)
+    return entry, leaving

@@ -108,7 +108,8 @@ def _node_boxes(view: View, nesting: Nesting, lines: list[tuple[Text, ...]], upr
     for node, text in zip(view.nodes, lines, strict=True):
         across, along = _turned(*node_size(text, node.shape), upright)
         half = across / 2
-        boxes.append(Box(half, half, along, 1, half, node.shape == "ellipse"))
+        weight = 1 if node.dashed else 10  # the main path leads from the input
+        boxes.append(Box(half, half, along, weight, half, node.shape == "ellipse"))
     for node_number, streams in nesting.streams_of.items():
         if len(streams) > 1 or nesting.streams[streams[0]].label:
             _make_exits(boxes[node_number], nesting, streams, upright)
@@ -125,11 +126,12 @@ def _node_boxes(view: View, nesting: Nesting, lines: list[tuple[Text, ...]], upr
 
 
 def _make_exits(box: Box, nesting: Nesting, streams: list[int], upright: bool) -> None:
-    """Places side by side where lines leave a node, with room for the labels there."""
+    """Places side by side where lines leave a node, with room for the labels there; loops turn off to the right."""
+    streams.sort(key=lambda stream: (nesting.streams[stream].backward, nesting.streams[stream].loops))
     sizes = [_turned(*block_size(nesting.streams[stream].label, EDGE_SIZE), upright) for stream in streams]
     tallest = max(along for _, along in sizes)
     if not tallest:  # the forward edges leave in the middle, the backward ones beside them
-        for index, stream in enumerate(sorted(streams, key=lambda stream: nesting.streams[stream].backward)):
+        for index, stream in enumerate(streams):
             box.exits[stream] = min(index * ASIDE, 0.7 * box.half)
         return
     widths = [ASIDE + (across + BESIDE if across else 0.0) for across, _ in sizes]

@@ -59,6 +59,7 @@ class Stream:
     node: int
     label: tuple[Text, ...]
     backward: bool
+    loops: bool = False  # an edge runs back to an earlier node
 
 
 @dataclass(slots=True)
@@ -88,6 +89,8 @@ def nest(view: View) -> Nesting:
         if stream == len(nesting.streams):
             nesting.streams.append(Stream(tail, tail_label, edge.backward))
             nesting.streams_of.setdefault(tail, []).append(stream)
+        if head <= tail:
+            nesting.streams[stream].loops = True
         nesting.routes.append(_cut(nesting, index, tail, head, stream, head_label, edge.label))
     return nesting
 

@@ -99,10 +99,13 @@ def _positions(items: Items, rounds: int = 3) -> list[float]:
     forth = list(zip(layers, offsets, strict=True))
     back = forth[::-1]
     for _ in range(rounds):
+        before = across[:]
         for layer, offset in forth:
             _place_layer(items, layer, offset, across, (down,))
         for layer, offset in back:
             _place_layer(items, layer, offset, across, (up,))
+        if all([-1.0 < now - then < 1.0 for now, then in zip(across, before, strict=True)]):
+            break
     for layer, offset in (*forth, *back):
         _place_layer(items, layer, offset, across, (down, up))
     return across
