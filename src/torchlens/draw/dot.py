@@ -9,7 +9,7 @@ from .elements import Edge, Group, Legend, Node, Text, View
 
 _RANKDIR = {"bottomup": "BT", "topdown": "TB", "leftright": "LR"}
 _FONT = "Helvetica"
-_ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\\": "&#92;"})
+_ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\\": "\\\\"})
 _LEFT = '<br align="left"/>'
 
 Attributes = Mapping[str, str | float]
