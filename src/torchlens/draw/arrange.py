@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from .lanes import Lane, assign_columns, split
 from .layers import Order, layers_of, order_of, trunk_of
 from .nesting import OUTSIDE, Container, Piece, Stream
-from .place import Items, place
+from .place import LINE, TRUNK, Items, place
 
 ARROW = 8.0  # length of an arrow's head
 CONVERGE = 10.0  # from labels side by side to the node they are for
@@ -30,7 +30,6 @@ PAD = 12.0  # inside a group's border
 BESIDE = 5.0  # from a line to its label
 ASIDE = 10.0  # between lines that end at the same node
 STRAIGHT = 0.4
-LINE, TRUNK = 500.0, 100.0  # how much a line that passes layers, and a main path, want to be straight
 
 
 @dataclass(slots=True)

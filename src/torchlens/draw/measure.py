@@ -117,4 +117,4 @@ def _ellipse_size(lines: Sequence[Text], height: float) -> tuple[float, float]:
     for index, line in enumerate(lines):
         farthest = max(abs(index * line_height - height / 2), abs((index + 1) * line_height - height / 2))
         widest = max(widest, text_width(line.text, NODE_SIZE, line.bold) / 2 / (1 - (farthest / half) ** 2) ** 0.5)
-    return 2 * widest + 8, 2 * half
+    return 2 * widest + 10, 2 * half

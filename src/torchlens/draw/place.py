@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 GAP = 18.0  # between two boxes of a layer
 LINE_GAP = 8.0  # between two lines, or a line and a box
 PINNED = 1e6
+LINE, TRUNK = 500.0, 100.0  # how much a line that passes layers, and a main path, want to be straight
 
 Link = tuple[int, float, float, float]  # the other item, offset here, offset there, weight
 
@@ -21,6 +22,8 @@ class Items:
     pinned: list[bool] = field(default_factory=list)  # belongs to the trunk, whose axis is at 0
     down: list[list[Link]] = field(default_factory=list)  # to the layer before
     up: list[list[Link]] = field(default_factory=list)  # to the layer after
+    strong_down: list[list[Link]] = field(default_factory=list)  # those of them that should be straight
+    strong_up: list[list[Link]] = field(default_factory=list)
     layers: list[list[int]] = field(default_factory=list)
 
     def add(self, layer: int, left: float, right: float, box: bool, pinned: bool) -> int:
@@ -31,12 +34,18 @@ class Items:
         self.pinned.append(pinned)
         self.down.append([])
         self.up.append([])
+        self.strong_down.append([])
+        self.strong_up.append([])
         self.layers[layer].append(item)
         return item
 
     def link(self, lower: int, upper: int, lower_offset: float, upper_offset: float, weight: float) -> None:
-        self.up[lower].append((upper, lower_offset, upper_offset, weight))
-        self.down[upper].append((lower, upper_offset, lower_offset, weight))
+        up, down = (upper, lower_offset, upper_offset, weight), (lower, upper_offset, lower_offset, weight)
+        self.up[lower].append(up)
+        self.down[upper].append(down)
+        if weight >= TRUNK:
+            self.strong_up[lower].append(up)
+            self.strong_down[upper].append(down)
 
 
 def place(items: Items) -> list[float]:
@@ -87,7 +96,7 @@ def _sort_layer(layer: list[int], links: list[list[Link]], position: list[float]
     return True
 
 
-def _positions(items: Items, rounds: int = 3) -> list[float]:
+def _positions(items: Items, rounds: int = 2) -> list[float]:
     """Each layer in turn: as near to the neighbours as order and room allow (isotonic regression)."""
     layers, down, up = items.layers, items.down, items.up
     offsets = [_offsets(items, layer) for layer in layers]
@@ -108,6 +117,11 @@ def _positions(items: Items, rounds: int = 3) -> list[float]:
             break
     for layer, offset in (*forth, *back):
         _place_layer(items, layer, offset, across, (down, up))
+    # a mean of both neighbours bends what should be straight: follow only one of them, and then only the other
+    for layer, offset in forth:
+        _place_layer(items, layer, offset, across, (items.strong_down,))
+    for layer, offset in back:
+        _place_layer(items, layer, offset, across, (items.strong_up,))
     return across
 
 
@@ -144,7 +158,7 @@ def _place_layer(
             if weight:
                 wish /= weight
             else:
-                wish, weight = across[item], 0.01
+                wish, weight = across[item], 1.0
         total, count = (wish - offset) * weight, 1
         while blocks and blocks[-1][0] * weight >= total * blocks[-1][1]:
             more_total, more_weight, more = blocks.pop()
