@@ -17,6 +17,7 @@ from .capture import rng
 from .capture.containers import fresh_copy, tensors_in
 from .capture.records import Recording
 from .capture.session import record
+from .capture.within import record_within
 from .draw.options import DrawOptions
 from .draw.show import check_before_the_run, draw
 from .errors import ArgumentError, FidelityWarning
@@ -35,6 +36,7 @@ def log_forward_pass(
     layers_to_save: str | None = "all",
     random_seed: int | None = None,
     check_completeness: bool = False,
+    module: str | None = None,
     vis_mode: str = "none",
     **drawing: Any,
 ) -> ModelLog:
@@ -52,6 +54,8 @@ def log_forward_pass(
         layers_to_save: "all" keeps every value, None only the metadata.
         random_seed: seeds torch, NumPy and Python before the run. Without it the generators go on from where they are.
         check_completeness: watch the dispatcher too, and report in `log.completeness` whether every operation was seen.
+        module: the address of a submodule to log alone, with what the model gives it; `"core:2"` is its second call.
+            The rest of the model runs plainly.
         vis_mode: "unrolled" or "rolled" draws the graph as well; the other arguments are those of `show_model_graph`.
 
     If the model raises, the exception is the model's own; `exception.partial_log` holds what was logged until then.
@@ -59,7 +63,7 @@ def log_forward_pass(
     options = Options.checked(layers_to_save, random_seed, check_completeness)
     picture = _picture(vis_mode, drawing)
     args, kwargs = _arguments(model, input_args, input_kwargs)
-    recording, error = record(model, args, kwargs, options)
+    recording, error = _recorded(model, module, args, kwargs, options)
     log = ModelLog(recording)
     if error is not None:
         raise _annotated(error, recording, log)
@@ -76,6 +80,7 @@ def get_model_metadata(
     input_kwargs: Mapping[str, Any] | None = None,
     *,
     random_seed: int | None = None,
+    module: str | None = None,
 ) -> ModelLog:
     """Log everything about a forward pass but the values: no more memory than the forward pass itself.
 
@@ -83,7 +88,9 @@ def get_model_metadata(
     >>> metadata["fc"].tensor_shape, metadata["fc"].activation
     ((5, 5), None)
     """
-    return log_forward_pass(model, input_args, input_kwargs, layers_to_save=None, random_seed=random_seed)
+    return log_forward_pass(
+        model, input_args, input_kwargs, layers_to_save=None, random_seed=random_seed, module=module
+    )
 
 
 def show_model_graph(
@@ -176,6 +183,19 @@ def validate_model_activations(
     if verbose:
         print(report)
     return report
+
+
+def _recorded(
+    model: nn.Module, module: str | None, args: list[Any], kwargs: dict[str, Any], options: Options
+) -> tuple[Recording, BaseException | None]:
+    """The record of the model's run, or of one call of a submodule in it."""
+    if module is None:
+        return record(model, args, kwargs, options)
+    recording, error = record_within(model, module, args, kwargs, options)
+    if recording is None:  # the model raised before it came to the submodule
+        assert error is not None
+        raise error
+    return recording, error
 
 
 def _arguments(model: Any, input_args: Any, input_kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
