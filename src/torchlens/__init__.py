@@ -6,11 +6,19 @@
 torch.Size([5, 5])
 """
 
-from .api import get_model_metadata, log_backward, log_forward_pass, validate_model_activations
+from .api import (
+    get_model_metadata,
+    log_backward,
+    log_forward_pass,
+    show_model_graph,
+    validate_model_activations,
+)
 from .capture.dispatcher import Completeness
 from .errors import (
     ArgumentError,
     DivergenceError,
+    DrawingError,
+    DrawingWarning,
     FidelityWarning,
     LayerNotFoundError,
     PassNeededError,
@@ -37,6 +45,8 @@ __all__ = [
     "Conditional",
     "Cost",
     "DivergenceError",
+    "DrawingError",
+    "DrawingWarning",
     "FidelityWarning",
     "FuncCallLocation",
     "GradFnLog",
@@ -59,6 +69,7 @@ __all__ = [
     "log_backward",
     "log_forward_pass",
     "register_formula",
+    "show_model_graph",
     "unregister_formula",
     "validate_forward_pass",
     "validate_model_activations",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from copy import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 

@@ -48,9 +48,7 @@ def _is_trainable(log: ModelLog) -> bool:
     return any(info.trainable for info in recording.param_infos) or any(v.grad_fn is not None for v in inputs)
 
 
-def _transform(
-    log: ModelLog, value: Value, transform: Transform, connections: Connections, *, strict: bool
-) -> None:
+def _transform(log: ModelLog, value: Value, transform: Transform, connections: Connections, *, strict: bool) -> None:
     """Make of a kept value what is wanted of it, through autograd where it has a history."""
     _ = value.facts  # from the tensor as it was
     connected = connections.tensor(value)
