@@ -14,14 +14,18 @@ SOURCE = Path(__file__).parents[1] / "src" / "torchlens"
 #: In the order of the flow. A file may import from its own place and from those before it.
 FLOW = [
     "errors",
+    "selectors",
     "options",
     "source",
     "statements",
     "aliases",
+    "words",
     "_torch",
     "capture",
     "graph",
     "validate",
+    "rerun",
+    "draw",
     "log",
     "api",
     "__init__",

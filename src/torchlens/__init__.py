@@ -6,10 +6,27 @@
 torch.Size([5, 5])
 """
 
-from .api import get_model_metadata, log_forward_pass, validate_model_activations
+from .api import (
+    get_model_metadata,
+    log_backward,
+    log_forward_pass,
+    show_model_graph,
+    validate_model_activations,
+)
 from .capture.dispatcher import Completeness
-from .errors import ArgumentError, FidelityWarning, LayerNotFoundError, PassNeededError, TorchLensError
+from .errors import (
+    ArgumentError,
+    DivergenceError,
+    DrawingError,
+    DrawingWarning,
+    FidelityWarning,
+    LayerNotFoundError,
+    PassNeededError,
+    ReplayError,
+    TorchLensError,
+)
 from .graph.cost import Cost, register_formula, unregister_formula
+from .log.backward import BackwardPass, GradFnLog
 from .log.layer_log import LayerLog
 from .log.model_log import Conditional, ModelLog
 from .log.op_log import OpLog
@@ -22,12 +39,17 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ArgumentError",
+    "BackwardPass",
     "BufferLog",
     "Completeness",
     "Conditional",
     "Cost",
+    "DivergenceError",
+    "DrawingError",
+    "DrawingWarning",
     "FidelityWarning",
     "FuncCallLocation",
+    "GradFnLog",
     "LayerLog",
     "LayerNotFoundError",
     "ModelHistory",
@@ -37,14 +59,17 @@ __all__ = [
     "OpLog",
     "ParamLog",
     "PassNeededError",
+    "ReplayError",
     "TorchLensError",
     "ValidationReport",
     "get_model_activations",
     "get_model_metadata",
     "get_model_structure",
     "lint",
+    "log_backward",
     "log_forward_pass",
     "register_formula",
+    "show_model_graph",
     "unregister_formula",
     "validate_forward_pass",
     "validate_model_activations",

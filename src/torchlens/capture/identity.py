@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from .._torch import FakeTensor, UninitializedTensorMixin, lazy_copy, storage_address
+from .._torch import UninitializedTensorMixin
 from .functions import ALIAS_UPDATE, IMPLICIT_VIEW, UNWRAP, WRAP, Function
+from .keeping import Keeper, address_of, copied, layout_of, memory_behind
 from .origins import Origins
 from .records import Facts, Layout, Recording, Value
 
@@ -52,25 +53,30 @@ class _Inner(NamedTuple):
 class Identity:
     """Knows every tensor of a forward pass by its latest value."""
 
-    def __init__(self, recording: Recording, residents: Residents, synthesize: Synthesize) -> None:
+    def __init__(
+        self, recording: Recording, residents: Residents, keeper: Keeper, synthesize: Synthesize, *, choosing: bool
+    ) -> None:
         self.recording = recording
         self.keeping = recording.values_kept
+        self.keeper = keeper
+        self.foreign = keeper.foreign
+        self.unchosen: list[tuple[Value, Tensor]] | None = [] if choosing else None  # new values, to be kept or not
         self.residents = residents
         self.synthesize = synthesize
         self.live: dict[int, tuple[ref[Tensor], Value, int]] = {}
-        self.foreign: set[int] = set()  # storages that someone else may read or write at the address they have now
         self.writes: dict[int, list[_Write]] = {}  # by storage
         self.unversioned: set[int] = set()  # storages with an alias whose writes are not counted, such as x.data
         self.exposed: set[int] = set()  # storages that someone outside torch can write to
+        self.snapshots: dict[int, Tensor] = {}  # what exposed memory held, by value, where that is not kept anyway
         self.exports: dict[int, _Export] = {}  # what was handed out, by where it begins
         self.mirrors: dict[int, tuple[int, int]] = {}  # storages over the memory of others: which, where they begin
         self.param_values: dict[int, list[Value]] = {}  # by storage
         self.buffers = {address for _, role, address in residents.values() if role == "buffer"}
         self.origins: Origins | None = None  # if completeness is checked
-        self._held: dict[int, _Inner] = {}  # by id and by storage
+        self.inner: dict[int, _Inner] = {}  # tensors that others hold, by id and by storage
         self._aliases = _AliasIndex()
         for tensor, role, address in residents.values():
-            self._mark_foreign(tensor)
+            self.keeper.mark_foreign(tensor)
             if role == "param" and not isinstance(tensor, UninitializedTensorMixin):
                 self._add_param(tensor, address)
 
@@ -86,7 +92,7 @@ class Identity:
             return self._changed(tensor, value)
         if (version == _UNVERSIONED or self.unversioned) and self._writes_since(value.index, tensor):
             return self._changed(tensor, value)
-        if self.exposed and _address(tensor) in self.exposed and _differ(value.saved, tensor):
+        if self.exposed and address_of(tensor) in self.exposed and _differ(self._held(value), tensor):
             return self._changed(tensor, value)
         return value
 
@@ -107,39 +113,43 @@ class Identity:
             grad_fn = "" if node is None else type(node).__name__
         saved = facts = None
         if self.keeping:
-            saved = self._keep(tensor)
-            if type(saved) is not type(tensor) and saved is not None:
-                saved = _of_the_same_class(saved, tensor)
+            saved = self.keeper.keep(tensor)
         if saved is None or saved.is_nested:
             facts = _facts(tensor)
         values = self.recording.values
         value = Value(len(values), role, call, position, address, facts, grad_fn, saved)
         values.append(value)
+        if self.unchosen is not None:
+            self.unchosen.append((value, tensor))
+        if self.exposed and not self.keeping and address_of(tensor) in self.exposed:
+            self._snapshot(tensor, value)
         self.bind(tensor, value)
         if type(tensor) is not Tensor:
-            self._note_held(tensor, value)
+            self._note_inner(tensor, value)
         return value
 
-    def _note_held(self, tensor: Tensor, value: Value) -> None:
+    def _note_inner(self, tensor: Tensor, value: Value) -> None:
         for name, inner in inner_tensors(tensor).items():
-            self._held[id(inner)] = self._held[_address(inner) or 0] = _Inner(ref(inner), value, name)
+            self.inner[id(inner)] = self.inner[address_of(inner) or 0] = _Inner(ref(inner), value, name)
 
     def add_input(self, tensor: Tensor, path: str) -> None:
         """Record a tensor that the model is called with."""
         first = self.current(tensor)
-        self._mark_foreign(tensor)
+        self.keeper.mark_foreign(tensor)
         self.new_value(tensor, "input", address=path)
         if first is not None:  # the same tensor given twice: what uses it uses the first
             self.bind(tensor, first)
 
-    def copy_of(self, origin: Value, role: str, call: int, address: str) -> Value:
-        """Record a second entry for the same value."""
+    def add_output(self, tensor: Tensor, origin: Value, call: int, path: str) -> Value:
+        """Record a tensor that the model returned, whose value is `origin`."""
         values = self.recording.values
-        saved = origin.saved
+        saved = origin.saved if self.keeping else None
         if origin.role == "param" and saved is not None:
-            saved = saved.detach().clone() if self.recording.values_kept else None
-        value = Value(len(values), role, call, None, address, origin.facts, origin.grad_fn, saved)
+            saved = saved.detach().clone()
+        value = Value(len(values), "output", call, None, path, origin.facts, origin.grad_fn, saved)
         values.append(value)
+        if self.unchosen is not None:
+            self.unchosen.append((value, tensor))
         return value
 
     def bind(self, tensor: Tensor, value: Value) -> None:
@@ -149,33 +159,21 @@ class Identity:
 
     # ---- keeping --------------------------------------------------------------------------------------------
 
-    def _keep(self, tensor: Tensor) -> Tensor | None:
-        """Keep what `tensor` holds now, whatever happens to it later.
-
-        Memory that this forward pass allocated is shared with a lazy copy: whoever writes to it first, by whatever
-        way, gets memory of his own. Foreign memory must stay where it is, since raw pointers into it may exist
-        (a NumPy view of an input, a captured graph over parameters), so a value in it is copied at once.
-        """
-        try:
-            if storage_address(tensor) not in self.foreign and not tensor.is_quantized:  # it would lose its quantizer
-                return lazy_copy(tensor.detach() if tensor.requires_grad else tensor)
-        except RuntimeError:
-            pass  # no storage of the plain kind: sparse, nested, from NumPy, in shared memory
-        return _copy(tensor)
-
     def expose(self, tensor: Any) -> None:
         """The memory of `tensor` is about to be handed out: from now on it is foreign, and may change unseen."""
-        address = _address(tensor) if isinstance(tensor, Tensor) else None
+        address = address_of(tensor) if isinstance(tensor, Tensor) else None
         if address is not None:
-            value, layout = self.value_of(tensor), _layout(tensor)
+            value, layout = self.value_of(tensor), layout_of(tensor)
             self.exports[self._own_memory(tensor)] = _Export(value, address, layout.offset if layout else 0)
+            if not self.keeping:
+                self._snapshot(tensor, value)
             self.foreign.add(address)
             self.exposed.add(address)
 
-    def _mark_foreign(self, tensor: Tensor) -> None:
-        address = _address(tensor)
-        if address is not None:
-            self.foreign.add(address)
+    def _snapshot(self, tensor: Tensor, value: Value) -> None:
+        copy = copied(tensor)
+        if copy is not None:
+            self.snapshots[value.index] = copy
 
     # ---- writes ---------------------------------------------------------------------------------------------
 
@@ -183,12 +181,12 @@ class Identity:
         """A call is about to overwrite `tensor`."""
         value = self.current(tensor)
         saved = value.saved if value is not None else None
-        if saved is not None and value is not None and value.role == "op" and saved.nbytes == _storage_size(tensor):
+        if saved is not None and value is not None and value.role == "op" and saved.nbytes == memory_behind(tensor):
             # The first write would make torch copy the memory, with one thread; this does the same with all of them.
             value.saved = saved.clone()
             del saved
         self._own_memory(tensor)  # growing memory that has lazy copies is an error inside torch
-        for param in self.param_values.pop(_address(tensor) or 0, ()):  # kept as they are, until they change
+        for param in self.param_values.pop(address_of(tensor) or 0, ()):  # kept as they are, until they change
             param.saved = param.saved.detach().clone() if param.saved is not None and self.keeping else None
             self.recording.param_versions[param.index] = version_of(param.saved)
 
@@ -213,7 +211,7 @@ class Identity:
     def look_again(self, tensor: Tensor) -> None:
         """Something may have written to `tensor` without saying so."""
         value = self.current(tensor)
-        if value is not None and value.role != "param" and _differ(value.saved, tensor):
+        if value is not None and value.role != "param" and _differ(self._held(value), tensor):
             self._changed(tensor, value)
 
     def role_after_write(self, old: Value) -> str:
@@ -222,7 +220,7 @@ class Identity:
 
     def note_alias(self, tensor: Tensor) -> None:
         """`tensor.data` was taken or given, or memory by `set_`: writes through the other one are not counted."""
-        address = _address(tensor)
+        address = address_of(tensor)
         if address is not None:
             self.unversioned.add(address)
 
@@ -244,7 +242,7 @@ class Identity:
 
     def _place(self, tensor: Tensor) -> tuple[int | None, Layout | None]:
         """In which storage a tensor lies, and how; of storages over the same memory, always in the first one."""
-        address, layout = _address(tensor), _layout(tensor)
+        address, layout = address_of(tensor), layout_of(tensor)
         if address in self.mirrors:
             address, begin = self.mirrors[address]
             layout = layout and layout._replace(offset=layout.offset + begin)
@@ -257,7 +255,7 @@ class Identity:
         over = [write for write in writes if not write.reshapes and _overlap(write.layout, layout)]
         if not over:
             # Either the write was elsewhere in the same memory, or none was seen: then only the value can tell.
-            if (writes and address not in self.exposed) or _differ(value.saved, tensor) is False:
+            if (writes and address not in self.exposed) or _differ(self._held(value), tensor) is False:
                 self.bind(tensor, value)
                 return value
             self.recording.warnings.append(
@@ -265,6 +263,9 @@ class Identity:
                 "its new value is logged as 'aliasupdate', without what wrote it"
             )
         return self._update(tensor, value, over)
+
+    def _held(self, value: Value) -> Tensor | None:
+        return self.snapshots.get(value.index, value.saved)
 
     def _update(self, tensor: Tensor, value: Value, writes: list[_Write]) -> Value:
         """Record the value that `tensor` has after these writes through other tensors."""
@@ -289,18 +290,18 @@ class Identity:
             over = [write for write in self._writes_since(-1, tensor) if _overlap(write.layout, place)]
             return self._update(tensor, value, over) if over else value
         base, layout = self._aliases.find(tensor) or self._exported(tensor) or (None, None)
-        if base is not None and layout == _layout(tensor) is not None and base.dtype == tensor.dtype:
+        if base is not None and layout == layout_of(tensor) is not None and base.dtype == tensor.dtype:
             self.bind(tensor, base)
             return self.value_of(tensor)
         if base is not None:
-            layouts = {"layouts": (_layout(tensor), layout)}
+            layouts = {"layouts": (layout_of(tensor), layout)}
             return self.synthesize(IMPLICIT_VIEW, (base,), layouts, tensor, "op", None)
         if inner_tensors(tensor):
             return self._wrapped(tensor)
-        memory = _address(tensor)
-        inner = self._held.get(id(tensor)) or self._held.get(memory or 0)
+        memory = address_of(tensor)
+        inner = self.inner.get(id(tensor)) or self.inner.get(memory or 0)
         known = inner and inner.tensor()
-        if inner and known is not None and (known is tensor or _address(known) == memory is not None):
+        if inner and known is not None and (known is tensor or address_of(known) == memory is not None):
             value = self.synthesize(UNWRAP, (inner.holder,), {"attribute": inner.name}, known, "op", None)
             return value if known is tensor else self._unknown(tensor)
         if self.origins is not None:
@@ -311,7 +312,7 @@ class Identity:
                 "(a compiled extension, a thread of another library, code before the forward pass); it is logged as a "
                 "'source'"
             )
-        self._mark_foreign(tensor)
+        self.keeper.mark_foreign(tensor)
         return self.new_value(tensor, "source")
 
     def _wrapped(self, tensor: Tensor) -> Value:
@@ -325,7 +326,7 @@ class Identity:
 
     def _exported(self, tensor: Tensor) -> tuple[Value, Layout | None] | None:
         """The value that came back from NumPy, or by way of DLPack, as this tensor, if it did."""
-        address = _address(tensor)
+        address = address_of(tensor)
         if not self.exports or address is None or tensor.untyped_storage().resizable():
             return None
         export = self.exports.get(tensor.data_ptr())
@@ -333,7 +334,7 @@ class Identity:
             return None
         self.mirrors[address] = (export.address, export.offset)
         self.unversioned |= {address, export.address}
-        return export.value, _layout(tensor) if export.value.shape == tensor.shape else None
+        return export.value, layout_of(tensor) if export.value.shape == tensor.shape else None
 
     def _add_param(self, tensor: Tensor, address: str) -> Value:
         params = self.recording.params
@@ -341,9 +342,9 @@ class Identity:
         value = Value(len(params), "param", -1, None, address, _facts(tensor), grad_fn, tensor)
         params.append(value)
         self.recording.param_versions.append(version_of(tensor))
-        self.param_values.setdefault(_address(tensor) or 0, []).append(value)
+        self.param_values.setdefault(address_of(tensor) or 0, []).append(value)
         self.bind(tensor, value)
-        self._note_held(tensor, value)
+        self._note_inner(tensor, value)
         return value
 
 
@@ -362,19 +363,19 @@ class _AliasIndex:
         """The latest value in the same memory and how it lies there; one that lies as `tensor` does, if possible."""
         for reference, value, _ in self.pending:
             known = reference()
-            address = _address(known) if known is not None else None
+            address = address_of(known) if known is not None else None
             if address is not None:
                 self.by_storage.setdefault(address, []).append((reference, value))
         self.pending.clear()
-        address, layout = _address(tensor), _layout(tensor)
+        address, layout = address_of(tensor), layout_of(tensor)
         found = None
         for reference, value in reversed(self.by_storage.get(address, ()) if address is not None else ()):
             known = reference()
-            if known is None or _address(known) != address:
+            if known is None or address_of(known) != address:
                 continue
-            if _layout(known) == layout is not None and known.dtype == tensor.dtype:
+            if layout_of(known) == layout is not None and known.dtype == tensor.dtype:
                 return value, layout
-            found = found or (value, _layout(known))
+            found = found or (value, layout_of(known))
         return found
 
 
@@ -394,61 +395,12 @@ def version_of(tensor: Tensor | None) -> int:
         return _UNVERSIONED
 
 
-def _address(tensor: Tensor) -> int | None:
-    try:
-        return storage_address(tensor if tensor.layout is not torch.sparse_coo else tensor._values()) or None
-    except RuntimeError:
-        return None  # other layouts have no storage
-
-
-def _copy(tensor: Tensor) -> Tensor | None:
-    """A copy with the same strides: kernels go through memory in their order, and round accordingly.
-
-    None for a tensor without memory: libraries that shard parameters free it, and keep the tensor.
-    """
-    layout = _layout(tensor)
-    if layout is not None and 0 <= _storage_size(tensor) < layout.itemsize * (layout.end + 1) and tensor.numel():
-        return None
-    with torch.no_grad():
-        if layout is None or tensor.is_contiguous() or tensor.is_quantized or type(tensor) not in (Tensor, Parameter):
-            return tensor.clone()
-        span = layout.end - layout.offset + 1
-        if layout.conj or span > 4 * max(tensor.numel(), 1):  # a few elements spread over much memory
-            return tensor.clone()
-        memory = tensor.as_strided((span,), (1,), layout.offset).clone()
-        return memory.as_strided(layout.size, layout.stride, 0)
-
-
-def _of_the_same_class(saved: Tensor, tensor: Tensor) -> Tensor:
-    """What was saved of a tensor, as a tensor of its class, with its attributes."""
-    if isinstance(tensor, (Parameter, FakeTensor)):
-        return saved
-    saved = saved.as_subclass(type(tensor))
-    vars(saved).update(vars(tensor))
-    return saved
-
-
-def _storage_size(tensor: Tensor) -> int:
-    """Bytes of the memory behind a tensor, -1 if that can't be said."""
-    try:
-        return tensor.untyped_storage().nbytes()
-    except RuntimeError:
-        return -1
-
-
 def _facts(tensor: Tensor) -> Facts:
     try:
         shape = tensor.shape
     except RuntimeError:  # a nested tensor: so many tensors, of sizes that differ
         shape = torch.Size((tensor.size(0), *[-1] * (tensor.dim() - 1)))
     return shape, tensor.dtype, tensor.device
-
-
-def _layout(tensor: Tensor) -> Layout | None:
-    if tensor.layout is not torch.strided or tensor.is_nested:
-        return None
-    size, stride, offset = tensor.size(), tensor.stride(), int(tensor.storage_offset())
-    return Layout(size, stride, offset, tensor.dtype.itemsize, tensor.is_conj())
 
 
 def _overlap(one: Layout | None, other: Layout | None) -> bool:
@@ -465,7 +417,7 @@ def _overlap(one: Layout | None, other: Layout | None) -> bool:
 def _differ(saved: Tensor | None, tensor: Tensor) -> bool | None:
     """Is the tensor no longer what was saved? None if that can't be known."""
     try:
-        if saved is None or saved.shape != tensor.shape:
+        if saved is None or saved.shape != tensor.shape or (saved.dtype, saved.device) != (tensor.dtype, tensor.device):
             return None
         now = tensor.detach()
         return not bool(((saved == now) | ((saved != saved) & (now != now))).all())

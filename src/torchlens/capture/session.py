@@ -14,9 +14,13 @@ from torch import Tensor, nn
 from .._torch import UninitializedTensorMixin, no_torch_function
 from ..options import Options
 from . import rng
+from .choose import Chooser
 from .containers import tensors_in
 from .dispatcher import Completeness, Fallback, Witness
-from .identity import Residents
+from .following import FollowingIdentity
+from .gradients import Gradients
+from .identity import Identity, Residents
+from .keeping import Keeper, Transform
 from .modules import watch_modules
 from .origins import Origins
 from .records import ModuleInfo, Recording, TensorInfo
@@ -29,9 +33,17 @@ def record(
 ) -> tuple[Recording, BaseException | None]:
     """Run `model(*args, **kwargs)` once, as it is; return the record of it and what it raised, if it did."""
     started = time.perf_counter()
-    recording = Recording(type(model).__name__, values_kept=options.layers_to_save == "all")
+    recording = Recording(type(model).__name__, values_kept=options.keeps_all)
+    recording.options = options
+    recording.grad_enabled = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
     modules = _describe_modules(model, recording)
-    tracer = Tracer(recording, _describe_tensors(modules, recording), list(modules))
+    keeper = Keeper()
+    if options.layers_to_save is not None and not options.keeps_all:
+        # What is to stay connected to autograd is transformed when the forward pass is over.
+        transform = None if options.follows_autograd else transform_of(options)
+        recording.chooser = Chooser(recording, keeper, options.selection, transform)
+    identity = FollowingIdentity if options.follows_autograd else Identity
+    tracer = Tracer(recording, _describe_tensors(modules, recording), list(modules), keeper, identity)
     recording.seed = rng.begin(options.random_seed)
     recording.start_time = time.time()
     error = None
@@ -39,6 +51,7 @@ def record(
         with no_torch_function():
             for path, tensor in _input_tensors(args, kwargs):
                 tracer.identity.add_input(tensor, path)
+            tracer.choose()
         if options.check_completeness:
             recording.completeness, tracer.identity.origins = Completeness(), Origins()
         tracer.watched = partial(_dispatcher_watched, modules=modules)
@@ -54,6 +67,8 @@ def record(
     except BaseException as raised:
         error = raised
         _forget_unfinished(recording)
+    if isinstance(tracer.identity, FollowingIdentity):
+        _keep_autograd(tracer.identity, recording, options)
     tracer.close()
     recording.end_time = time.time()
     recording.seconds = time.perf_counter() - started
@@ -70,6 +85,13 @@ def _run(model: nn.Module, args: list[Any], kwargs: dict[str, Any], tracer: Trac
     return result
 
 
+def _keep_autograd(identity: FollowingIdentity, recording: Recording, options: Options) -> None:
+    recording.connections = identity.connections
+    if options.save_gradients:
+        edges = {index: edge for index, edge in identity.edges.items() if index < len(recording.values)}
+        recording.gradients = Gradients(recording, edges, options.gradient_postfunc)
+
+
 @contextmanager
 def _dispatcher_watched(tracer: Tracer, modules: Iterable[nn.Module]) -> Iterator[None]:
     """See at the dispatcher what Python can't: always in scripted modules, and as a check when asked to."""
@@ -84,6 +106,13 @@ def _dispatcher_watched(tracer: Tracer, modules: Iterable[nn.Module]) -> Iterato
         finally:
             while tracer.aside:  # the model began a level of forward-mode differentiation and did not end it
                 tracer.step_back()
+
+
+def transform_of(options: Options) -> Transform | None:
+    if not options.transforms:
+        return None
+    raw, device, dtype = options.save_raw_activation, options.output_device, options.output_dtype
+    return Transform(options.activation_postfunc, raw, device, dtype)
 
 
 def _is_tracer(mode: Any) -> bool:

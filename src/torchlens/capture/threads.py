@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import thread as _pools
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -40,14 +41,9 @@ class SharedTracer(Tracer):
 
     def branch(self) -> SharedTracer:
         """A tracer for another thread, which begins where this one is."""
-        other = type(self)(self.recording, {}, ())
-        other.identity, other.turn = self.identity, self.turn
-        other.module_numbers, other.call_counts, other.module_call = (
-            self.module_numbers,
-            self.call_counts,
-            self.module_call,
-        )
-        other.watched = self.watched
+        other = copy(self)
+        vars(other).pop("__torch_function__", None)  # the other one has not stepped aside
+        other.descent, other.aside, other.busy, other.forward_due = [], [], False, None
         return other
 
     def end(self) -> None:
