@@ -91,10 +91,7 @@ def threads_joined(is_ours: IsOurs) -> Iterator[None]:
         tracers = tracers_here(is_ours)
         return submit(pool, _joined(task, tracers) if tracers else task, *args, **kwargs)
 
-    with (
-        replaced(threading.Thread, "start", start_joined),
-        replaced(ThreadPoolExecutor, "submit", submit_joined),
-    ):
+    with replaced((threading.Thread, "start", start_joined), (ThreadPoolExecutor, "submit", submit_joined)):
         yield
 
 
