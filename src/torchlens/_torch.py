@@ -31,6 +31,7 @@ __all__ = [
     "pop_mode",
     "push_mode",
     "saved_for_backward",
+    "set_grad_enabled",
     "storage_address",
 ]
 
@@ -50,6 +51,8 @@ no_torch_function = _C.DisableTorchFunction
 
 push_mode = _C._push_on_torch_function_stack
 pop_mode = _C._pop_torch_function_stack
+
+set_grad_enabled = _C._set_grad_enabled
 
 #: Where a tensor's storage object lives: equal for tensors that share memory. Raises for layouts without storage.
 storage_address = _C._storage_address

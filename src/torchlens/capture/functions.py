@@ -31,6 +31,7 @@ class Function:
 
     __slots__ = (
         "escapes",
+        "fresh",
         "func",
         "layer_type",
         "name",
@@ -52,6 +53,7 @@ class Function:
         self.reshapes = name in _RESHAPES  # overwrites a tensor's geometry, not its memory
         self.random = name in _RANDOM
         self.reads = name in _READS  # turns a tensor into a Python value
+        self.fresh = name in _FRESH  # its result lies in new memory, always
         self.escapes = name in _ESCAPES  # hands out the memory, so that later writes are invisible
 
     def __repr__(self) -> str:
@@ -176,6 +178,15 @@ _ESCAPES = {
 _READS = {
     "__array__", "__bool__", "__complex__", "__float__", "__index__", "__int__", "allclose", "equal", "is_nonzero",
     "item", "numpy", "tolist",
+}  # fmt: skip
+
+# The results of these never share memory with their arguments: spares a look at where they lie. Far from complete.
+_FRESH = {
+    "_native_multi_head_attention", "abs", "adaptive_avg_pool2d", "add", "addmm", "avg_pool2d", "baddbmm", "batch_norm",
+    "bmm", "cat", "conv1d", "conv2d", "conv3d", "cos", "cumsum", "div", "embedding", "eq", "exp", "ge", "gelu",
+    "group_norm", "gt", "hardswish", "layer_norm", "le", "leaky_relu", "linear", "log", "log_softmax", "lt", "matmul",
+    "max_pool2d", "mean", "mm", "mul", "ne", "neg", "pow", "relu", "rms_norm", "rsqrt", "sigmoid", "silu", "sin",
+    "softmax", "sqrt", "stack", "sub", "sum", "tanh", "tril", "triu", "where",
 }  # fmt: skip
 
 _RESHAPES = {

@@ -17,7 +17,7 @@ from torch import Tensor
 from .._torch import UninitializedTensorMixin
 from .functions import ALIAS_UPDATE, IMPLICIT_VIEW, Function
 from .keeping import Keeper, address_of, copied, layout_of
-from .records import Facts, Layout, Recording, Value
+from .records import Layout, Recording, Value, facts_of
 
 #: Adds a call that no code made: (function, arguments, keyword arguments, tensor it explains, role, address).
 Synthesize = Callable[[Function, tuple[Any, ...], Mapping[str, Any], Tensor, str, "str | None"], Value]
@@ -45,6 +45,7 @@ class Identity:
         self.keeper = keeper
         self.foreign = keeper.foreign
         self.unchosen: list[tuple[Value, Tensor]] | None = [] if choosing else None  # new values, to be kept or not
+        self.watchful = False  # a tensor's version no longer tells whether it has changed
         self.residents = residents
         self.synthesize = synthesize
         self.live: dict[int, tuple[ref[Tensor], Value, int]] = {}
@@ -85,18 +86,24 @@ class Identity:
     # ---- registration ---------------------------------------------------------------------------------------
 
     def new_value(
-        self, tensor: Tensor, role: str, call: int = -1, position: int | None = None, address: str | None = None
+        self,
+        tensor: Tensor,
+        role: str,
+        call: int = -1,
+        position: int | None = None,
+        address: str | None = None,
+        fresh: bool = False,
     ) -> Value:
-        """Record that `tensor` now holds a new value."""
+        """Record that `tensor` now holds a new value; `fresh` if nobody else can have its memory."""
         grad_fn = None
         if tensor.requires_grad:
             node = tensor.grad_fn
             grad_fn = "" if node is None else type(node).__name__
         saved = facts = None
         if self.keeping:
-            saved = self.keeper.keep(tensor)
-        if saved is None or saved.is_nested:
-            facts = _facts(tensor)
+            saved = self.keeper.keep(tensor, fresh)
+        else:
+            facts = facts_of(tensor)
         values = self.recording.values
         value = Value(len(values), role, call, position, address, facts, grad_fn, saved)
         values.append(value)
@@ -146,6 +153,7 @@ class Identity:
                 self.snapshots[value.index] = copied(tensor)
             self.foreign.add(address)
             self.exposed.add(address)
+            self.watchful = True
 
     # ---- writes ---------------------------------------------------------------------------------------------
 
@@ -176,6 +184,7 @@ class Identity:
         address = address_of(tensor)
         if address is not None:
             self.unversioned.add(address)
+            self.watchful = True
 
     def _own_memory(self, tensor: Tensor) -> int:
         """Cut `tensor` loose from its lazy copies; return where its memory is now, 0 if it has none."""
@@ -242,7 +251,7 @@ class Identity:
             return self.synthesize(IMPLICIT_VIEW, (base,), layouts, tensor, "op", None)
         if tensor.grad_fn is not None:
             self.recording.warnings.append(
-                f"a tensor of shape {tuple(_facts(tensor)[0])} was computed by something that could not be seen "
+                f"a tensor of shape {tuple(facts_of(tensor)[0])} was computed by something that could not be seen "
                 "(TorchScript, torch.func, another thread, code before the forward pass); it is logged as a 'source'"
             )
         self.keeper.mark_foreign(tensor)
@@ -258,7 +267,7 @@ class Identity:
     def _add_param(self, tensor: Tensor, address: str) -> Value:
         params = self.recording.params
         grad_fn = "" if tensor.requires_grad else None
-        value = Value(len(params), "param", -1, None, address, _facts(tensor), grad_fn, tensor)
+        value = Value(len(params), "param", -1, None, address, facts_of(tensor), grad_fn, tensor)
         params.append(value)
         self.param_values.setdefault(address_of(tensor) or 0, []).append(value)
         self._bind(tensor, value)
@@ -302,14 +311,6 @@ def _storage_size(tensor: Tensor) -> int:
         return tensor.untyped_storage().nbytes()
     except RuntimeError:
         return -1
-
-
-def _facts(tensor: Tensor) -> Facts:
-    try:
-        shape = tensor.shape
-    except RuntimeError:  # a nested tensor: so many tensors, of sizes that differ
-        shape = torch.Size((tensor.size(0), *[-1] * (tensor.dim() - 1)))
-    return shape, tensor.dtype, tensor.device
 
 
 def _overlap(one: Layout | None, other: Layout | None) -> bool:

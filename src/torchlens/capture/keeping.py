@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from .._torch import lazy_copy, storage_address
+from .._torch import lazy_copy, set_grad_enabled, storage_address
 from . import rng
 from .records import Layout, Value
 
@@ -31,10 +31,18 @@ class Keeper:
         if address is not None:
             self.foreign.add(address)
 
-    def keep(self, tensor: Tensor) -> Tensor:
+    def keep(self, tensor: Tensor, fresh: bool = False) -> Tensor:
+        """What `tensor` holds now, without its history; `fresh` if its memory is certainly not foreign."""
         try:
-            if storage_address(tensor) not in self.foreign and not tensor.is_quantized:  # it would lose its quantizer
-                return lazy_copy(tensor.detach() if tensor.requires_grad else tensor)
+            # A lazy copy of a quantized tensor would lose its quantizer.
+            if (fresh or storage_address(tensor) not in self.foreign) and not tensor.is_quantized:
+                if not tensor.requires_grad or not torch.is_grad_enabled():
+                    return lazy_copy(tensor)
+                set_grad_enabled(False)  # a third of the cost of detaching
+                try:
+                    return lazy_copy(tensor)
+                finally:
+                    set_grad_enabled(True)
         except RuntimeError:
             pass  # no storage of the plain kind: sparse, nested, from NumPy, in shared memory
         return copied(tensor)
@@ -88,6 +96,9 @@ def layout_of(tensor: Tensor) -> Layout | None:
 
 def copied(tensor: Tensor) -> Tensor:
     """A copy with the same strides: kernels go through memory in their order, and round accordingly."""
+    plain = type(tensor) is Tensor and not tensor.requires_grad and tensor.layout is torch.strided
+    if plain and not tensor.is_nested and tensor.is_contiguous():
+        return tensor.clone()
     layout = layout_of(tensor)
     with torch.no_grad():
         if layout is None or tensor.is_contiguous() or tensor.is_quantized or type(tensor) not in (Tensor, Parameter):
