@@ -212,9 +212,9 @@ class Tracer(TorchFunctionMode):
                     or watchful
                     or entry[2] < 0
                     or entry[0]() is not argument
-                    or argument._version != entry[2]
+                    or argument._version != entry[2]  # type: ignore[union-attr]
                 ):
-                    stored.append(identity.value_of(argument))  # type: ignore[arg-type]
+                    stored.append(identity.value_of(argument))
                 else:
                     stored.append(entry[1])
             elif kind in _PLAIN:
