@@ -6,7 +6,6 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,10 @@ from .aliases import ARGUMENTS
 from .capture import rng
 from .capture.arguments import model_arguments
 from .capture.containers import fresh_copy, tensors_in
+from .capture.modules import copied
 from .capture.records import Recording
 from .capture.session import record
+from .capture.surroundings import plain_surroundings
 from .capture.within import record_within
 from .draw.options import DrawOptions
 from .draw.show import check_before_the_run, draw
@@ -216,9 +217,10 @@ def validate_model_activations(
     args, kwargs = model_arguments(model, input_args, input_kwargs)
     with rng.restored():
         seed = rng.begin(random_seed)
-        expected = deepcopy(model)(*fresh_copy(args), **fresh_copy(kwargs))
+        with plain_surroundings():
+            expected = copied(model)(*fresh_copy(args), **fresh_copy(kwargs))
         options = Options(random_seed=seed, check_completeness=True)
-        recording, error = record(deepcopy(model), fresh_copy(args), fresh_copy(kwargs), options)
+        recording, error = record(copied(model), fresh_copy(args), fresh_copy(kwargs), options)
     if error is not None:
         raise error
     log = ModelLog(recording)

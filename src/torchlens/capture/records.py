@@ -232,6 +232,7 @@ class Recording:
     model_name: str
     values: list[Value] = field(default_factory=list)
     params: list[Value] = field(default_factory=list)
+    param_versions: list[int] = field(default_factory=list)  # of the tensors in `params`, which are not copied
     calls: list[Call] = field(default_factory=list)
     module_calls: list[ModuleCall] = field(default_factory=list)
     modules: list[ModuleInfo] = field(default_factory=list)
@@ -247,6 +248,7 @@ class Recording:
     grad_enabled: bool = True  # where the forward pass began, and not in inference mode
     values_kept: bool = True  # all of them, as they were
     chooser: Chooser | None = None  # until it is settled which values are meant
+    ended: bool = False  # the forward pass is over
     complete: bool = False  # False when the forward raised
     seed: int = 0
     start_time: float = 0.0

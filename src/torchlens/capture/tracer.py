@@ -7,9 +7,10 @@ model, so there are no strings, no stack traces and no interpretation: see READM
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter_ns
-from types import FrameType
+from types import FrameType, MethodType
 from typing import Any
 
 import torch
@@ -17,15 +18,25 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
-from .._torch import any_autocast, autocast_state, mode_stack, no_torch_function, pop_mode, push_mode
+from .._torch import (
+    any_autocast,
+    autocast_state,
+    finished,
+    higher_order_kernel,
+    mode_stack,
+    no_torch_function,
+    pop_mode,
+    push_mode,
+)
 from .containers import flat_tensors, rebuild, reconstructed, tensors_in
+from .dispatcher import Fallback
 from .functions import KNOWN, OUTPUT, Function, Treatment, meet
 from .identity import Identity, Residents
 from .keeping import Keeper
 from .modules import MODULE_BOUNDARY
 from .records import NO_KWARGS, Call, Event, ModuleCall, Recording, Site, Value
 
-RECORD, IGNORE, OPAQUE = Treatment.RECORD, Treatment.IGNORE, Treatment.OPAQUE
+RECORD, FOLLOW, IGNORE, OPAQUE = Treatment.RECORD, Treatment.FOLLOW, Treatment.IGNORE, Treatment.OPAQUE
 
 _PLAIN = {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.Size, torch.layout}
 _NO_SUBCLASS = ((), (Tensor,))
@@ -61,11 +72,18 @@ class Tracer(TorchFunctionMode):
         self.call_counts = [0] * len(modules)
         self.forward_due: ModuleCall | None = None  # a module call whose forward has not begun
         self.guarded = True  # somebody else (another mode, a tensor subclass) might see what is done to record
+        self._others = True  # there are other modes
+        self.watched: Callable[[Tracer], AbstractContextManager[Any]] = nullcontext  # what goes with it in a thread
+        self.aside: list[Fallback] = []  # who records meanwhile, if the tracer has stepped aside
 
     def __enter__(self) -> Tracer:
         self._others = bool(mode_stack())
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
+
+    def end(self) -> None:
+        """The forward pass is over: what a thread that it left running does is not logged."""
+        self.recording.ended = True
 
     def close(self) -> None:
         """Let go of everything but the recording."""
@@ -84,16 +102,56 @@ class Tracer(TorchFunctionMode):
             return self._let_pass(func, args, kwargs)
         if not all(issubclass(kind, Tensor) for kind in types):
             return self._delegate(func, types, args, kwargs)
+        if function.treatment is FOLLOW:
+            return self._follow(function, func, args, kwargs)
         # A tensor subclass wants to see the function itself, not what it is made of. And some functions call
         # themselves once more; the inner call is then the lowest level there is.
         if function.twin and types in _NO_SUBCLASS and not (self.descent and self.descent[-1] is func):
             return self._descend(function, func, args, kwargs)
         return self._record(function, func, args, kwargs)
 
+    # ---- what only the dispatcher sees -----------------------------------------------------------------------
+
+    def step_aside(self) -> None:
+        """What follows is to be recorded at the dispatcher; calls of torch functions pass unseen."""
+        fallback = Fallback(self)
+        if not self.aside:
+            # An attribute rather than a question in the hot path; torch insists on a bound method.
+            self.__torch_function__ = MethodType(_pass, self)  # type: ignore[method-assign]
+            fallback.__enter__()  # type: ignore[no-untyped-call]
+        self.aside.append(fallback)
+
+    def step_back(self) -> None:
+        fallback = self.aside.pop()
+        if not self.aside:
+            del self.__torch_function__
+            fallback.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
     def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Record an operation that was seen at the dispatcher."""
         self.guarded = True
-        return self._record(KNOWN.get(func) or meet(func), func, args, kwargs)
+        identity, function = self.identity, KNOWN.get(func) or meet(func)
+        origins, identity.origins = identity.origins, None  # constants of compiled code first show themselves here
+        try:
+            return self._record(function, finished(func) if function.communicates else func, args, kwargs)
+        finally:
+            identity.origins = origins
+
+    @contextmanager
+    def bookkeeping(self) -> Iterator[None]:
+        """What is called here is no part of the model."""
+        busy, self.busy = self.busy, True
+        try:
+            with no_torch_function():
+                yield
+        finally:
+            self.busy = busy
+
+    def rename(self, tensor: Tensor, result: Tensor) -> Tensor:
+        """`result` is another name for what `tensor` holds."""
+        with self.bookkeeping():
+            self.identity.bind(result, self.identity.value_of(tensor))
+        return result
 
     def _let_pass(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self.busy = True
@@ -111,6 +169,16 @@ class Tracer(TorchFunctionMode):
         finally:
             pop_mode()
             self.descent.pop()
+
+    def _follow(self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        kernel = higher_order_kernel(func)
+        if kernel is None:
+            return self._record(function, func, args, kwargs)
+        push_mode(self)
+        try:
+            return kernel(*args, **kwargs)
+        finally:
+            pop_mode()
 
     def _delegate(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Let an object that is no tensor, such as a dict of tensors, do what it does for this function, and watch."""
@@ -191,8 +259,10 @@ class Tracer(TorchFunctionMode):
             calls.append(Call(function, stored_args, stored_kwargs, outputs, overwritten, call, site, time, rng, state))
             if self.chooser is not None:
                 self.choose()
-            if function.name == "data":
-                identity.note_data_alias(args[-1])
+            if function.uncounted:
+                identity.note_alias(args[0])
+            elif function.foreign:
+                self._after_foreign(args, kwargs)
         elif function.reads:
             self._read(function, stored_args, result)
 
@@ -269,6 +339,10 @@ class Tracer(TorchFunctionMode):
                 unreturned.append(value)
             self.identity.after_write(tensor, value, function.reshapes)
         return tuple(unreturned)
+
+    def _after_foreign(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        for tensor in flat_tensors([*args, *kwargs.values()]):
+            self.identity.look_again(tensor)
 
     def _read(self, function: Function, args: tuple[Any, ...], result: Any) -> None:
         values = tuple([argument for argument in args if isinstance(argument, Value)])
@@ -366,6 +440,10 @@ class Tracer(TorchFunctionMode):
                 self.choose()
                 entries.setdefault(id(tensor), value)
             self.recording.output = reconstructed(result, Tensor, lambda tensor: entries[id(tensor)])
+
+
+def _pass(tracer: Tracer, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+    return func(*args, **(kwargs or {}))
 
 
 def frames_above(depth: int) -> Site:
