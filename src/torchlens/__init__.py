@@ -6,7 +6,13 @@
 torch.Size([5, 5])
 """
 
-from .api import get_model_metadata, log_backward, log_forward_pass, validate_model_activations
+from .api import (
+    get_model_metadata,
+    log_backward,
+    log_forward_pass,
+    validate_backward_pass,
+    validate_model_activations,
+)
 from .capture.dispatcher import Completeness
 from .errors import (
     ArgumentError,
@@ -24,6 +30,7 @@ from .log.model_log import Conditional, ModelLog
 from .log.op_log import OpLog
 from .log.records import BufferLog, ModuleLog, ModulePassLog, ParamLog
 from .source import FuncCallLocation
+from .validate.backward import BackwardReport
 from .validate.lint import lint
 from .validate.report import ValidationReport
 
@@ -32,6 +39,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ArgumentError",
     "BackwardPass",
+    "BackwardReport",
     "BufferLog",
     "Completeness",
     "Conditional",
@@ -60,6 +68,7 @@ __all__ = [
     "log_forward_pass",
     "register_formula",
     "unregister_formula",
+    "validate_backward_pass",
     "validate_forward_pass",
     "validate_model_activations",
     "validate_saved_activations",

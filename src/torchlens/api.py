@@ -26,6 +26,7 @@ from .log.settle_autograd import settle_autograd
 from .options import Options
 from .selectors import Selector
 from .source import FuncCallLocation
+from .validate.backward import BackwardReport, autograd_gradients, default_loss, hooked_gradients
 from .validate.report import ValidationReport
 
 
@@ -155,12 +156,71 @@ def validate_model_activations(
     return report
 
 
+def validate_backward_pass(
+    model: nn.Module,
+    input_args: Any = None,
+    input_kwargs: Mapping[str, Any] | None = None,
+    loss_fn: Callable[[Any], Tensor] | None = None,
+    random_seed: int | None = None,
+    verbose: bool = False,
+) -> BackwardReport:
+    """Check that the gradients that a log of this model holds are right. True or false, and prints what was found.
+
+    >>> bool(tl.validate_backward_pass(model, x))
+    True
+    >>> bool(tl.validate_backward_pass(model, x, loss_fn=lambda output: output.square().mean()))
+    True
+
+    The model runs twice, on copies of itself and of the input: plainly with hooks on what its modules return, and
+    logged. The gradients of all parameters, inputs and module outputs must agree bit for bit, and the gradient of every
+    layer must be the one that `torch.autograd.grad` gives. `loss_fn` makes a number of what the model returns; without
+    it, a weighted sum of all outputs is taken. The model, the input and the random generators are left as they were.
+    """
+    args, kwargs = model_arguments(model, input_args, input_kwargs)
+    loss_of = loss_fn or default_loss
+    report = BackwardReport()
+    with rng.restored(), torch.enable_grad():
+        seed = rng.begin(random_seed)
+        plain, plain_args, plain_kwargs = deepcopy(model), fresh_copy(args), fresh_copy(kwargs)
+        hooked = hooked_gradients(plain, lambda: _loss(loss_of(plain(*plain_args, **plain_kwargs))))
+
+        twin, twin_args, twin_kwargs = deepcopy(model), fresh_copy(args), fresh_copy(kwargs)
+        log = log_forward_pass(twin, twin_args, twin_kwargs, random_seed=seed, save_gradients=True)
+        loss = _loss(loss_of(log._output()))
+        tensors = {op.label: op.activation for op in log if op.activation is not None and op.activation.requires_grad}
+        given = autograd_gradients(loss, tensors)
+        log.log_backward(loss)
+    for (name, one), (_, other) in zip(plain.named_parameters(), twin.named_parameters(), strict=True):
+        report.compare("params", name, one.grad, other.grad)
+    inputs = zip(tensors_in([plain_args, plain_kwargs]), tensors_in([twin_args, twin_kwargs]), strict=True)
+    for label, ((_, one), (_, other)) in zip(log.input_layers, inputs, strict=True):
+        if one.is_leaf and one.requires_grad:
+            report.compare("inputs", label, one.grad, other.grad)
+            report.compare("inputs", label, one.grad, log[label].gradient)
+    for address, gradient in hooked.items():
+        if address in log:
+            report.compare("hooks", log[address].label, gradient, log[address].gradient)
+    for label, gradient in given.items():
+        report.compare("autograd", label, gradient, log[label].gradient)
+    if verbose:
+        print(report)
+    return report
+
+
+def _loss(loss: Any) -> Tensor:
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        raise ArgumentError(f"the loss is a tensor with one element, not {loss!r}")
+    if not loss.requires_grad:
+        raise ArgumentError("the loss depends on nothing that requires a gradient: no parameter and no input")
+    return loss
+
+
 def log_backward(loss: Tensor, **arguments: Any) -> list[BackwardPass]:
     """Run `loss.backward()` and return what it did to each log that was made with `save_gradients`.
 
     >>> log = tl.log_forward_pass(model, x, save_gradients=True)
     >>> tl.log_backward(log[-1].activation.sum())
-    [BackwardPass(1: 11 nodes of 7 layers)]
+    [BackwardPass(1: 7 nodes of 6 layers)]
     >>> log["fc"].gradient.shape
     torch.Size([5, 5])
 

@@ -172,3 +172,16 @@ def test_gradients_of_the_new_run() -> None:
     assert log["fc:1"].gradient is None
     log.log_backward(log[-1].activation.sum())
     assert len(log.backward_passes) == 1 and log["fc:1"].gradient is not None
+
+
+def test_other_layers_of_the_same_graph() -> None:
+    model, x, log = logged(layers_to_save=["exp"])
+    assert log.op_labels == ["exp_1_7"]
+    log.save_new_activations(model, x * 2)
+    assert log.op_labels == ["exp_1_7"]
+    log.save_new_activations(model, x, layers_to_save=["fc", "cos"])
+    assert log.op_labels == ["linear_1_1:1", "linear_1_1:2", "cos_1_8"]
+    assert all(op.activation is not None for op in log)
+    with pytest.raises(tl.LayerNotFoundError):
+        log.save_new_activations(model, x, layers_to_save=["conv"])
+    assert log.op_labels == ["linear_1_1:1", "linear_1_1:2", "cos_1_8"]

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..aliases import MODEL_ATTRIBUTES, Aliased
 from ..capture.arguments import model_arguments
+from ..capture.containers import reconstructed
 from ..capture.dispatcher import Completeness
 from ..capture.records import Recording, Value
 from ..capture.session import record
@@ -429,7 +430,7 @@ class ModelLog(Aliased):
 
         >>> trained = tl.log_forward_pass(model, x, save_gradients=True)
         >>> trained.log_backward(trained[-1].activation.sum())
-        BackwardPass(1: 11 nodes of 7 layers)
+        BackwardPass(1: 7 nodes of 6 layers)
         >>> trained["fc"].gradient.shape
         torch.Size([5, 5])
 
@@ -487,6 +488,11 @@ class ModelLog(Aliased):
                 raise ArgumentError(f"values maps layers to tensors; {key!r} is mapped to {type(tensor).__name__}")
             given[self._single(key)] = tensor
         return replay_graph(self.graph, given or None)
+
+    def _output(self) -> Any:
+        """What the model returned, as it returned it, with its autograd history if the log keeps that."""
+        recording = self._recording
+        return reconstructed(recording.output, Value, lambda value: self._op(self.graph.place[value.index]).activation)
 
     def _single(self, key: str | int) -> int:
         op = self[key]

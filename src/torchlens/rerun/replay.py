@@ -98,8 +98,7 @@ class _Replay:
             return self.new[value.index]
         connections = self.recording.connections
         connected = connections.tensor(value) if connections is not None and self.differentiably else None
-        if connected is not None:
-            return connected
+        saved = saved if connected is None else connected
         if saved is not None and saved.dtype != value.dtype:
             raise NotReplayable(f"a parent was saved as {saved.dtype}, but was {value.dtype}")
         return saved.clone() if saved is not None and saved.is_inference() and self.differentiably else saved
