@@ -158,9 +158,7 @@ def test_hooks_do_not_keep_the_graph_alive() -> None:
             return Marked.apply(x).exp()
 
     marks: list[weakref.ref[Mark]] = []
-    log = tl.log_forward_pass(
-        Model(), torch.rand(3, requires_grad=True), layers_to_save=["input"], save_gradients=True
-    )
+    log = tl.log_forward_pass(Model(), torch.rand(3, requires_grad=True), layers_to_save=["input"], save_gradients=True)
     assert marks[0]() is not None  # the output is kept, to begin a backward pass from
     log._recording.connections.by_index.clear()  # type: ignore[union-attr]
     assert marks[0]() is None and len(log.grad_fns) == 3

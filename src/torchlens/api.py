@@ -70,8 +70,9 @@ def log_forward_pass(
         output_dtype: what to convert saved floating point values to.
         random_seed: seeds torch, NumPy and Python before the run. Without it the generators go on from where they are.
         check_completeness: watch the dispatcher too, and report in `log.completeness` whether every operation was seen.
-        save_gradients: True, or the layers whose gradients to keep, chosen as in `layers_to_save`. Any backward pass, from any layer, then fills
-            `layer.gradient`. Saved values stay connected to autograd, so that there is something to begin from.
+        save_gradients: True, or the layers whose gradients to keep, chosen as in `layers_to_save`. Any backward pass,
+            from any layer, then fills `layer.gradient`. Saved values stay connected to autograd, so that there is
+            something to begin from.
         gradient_postfunc: a function of each saved gradient; what it returns is in `layer.transformed_gradient`.
         train_mode: saved values stay connected to autograd: a loss computed from them trains the model.
         detach_saved_tensors: False is the older way to ask for that, without the checks that go with it.
@@ -190,8 +191,8 @@ def validate_backward_pass(
         tensors = {op.label: op.activation for op in log if op.activation is not None and op.activation.requires_grad}
         given = autograd_gradients(loss, tensors)
         log.log_backward(loss)
-    for (name, one), (_, other) in zip(plain.named_parameters(), twin.named_parameters(), strict=True):
-        report.compare("params", name, one.grad, other.grad)
+    for (name, param), (_, logged) in zip(plain.named_parameters(), twin.named_parameters(), strict=True):
+        report.compare("params", name, param.grad, logged.grad)
     inputs = zip(tensors_in([plain_args, plain_kwargs]), tensors_in([twin_args, twin_kwargs]), strict=True)
     for label, ((_, one), (_, other)) in zip(log.input_layers, inputs, strict=True):
         if one.is_leaf and one.requires_grad:

@@ -301,9 +301,7 @@ def test_values_in_another_type_stay_connected() -> None:
 @pytest.mark.parametrize("function", [lambda t: t.argmax(1), lambda t: t.detach(), lambda t: (t > 0).int()])
 def test_a_function_that_can_not_be_differentiated_is_refused(function: Callable[[Tensor], Tensor]) -> None:
     with pytest.raises(tl.ArgumentError, match="activation_postfunc returned for linear_1_9 is not connected"):
-        tl.log_forward_pass(
-            network(), images(), layers_to_save=["4"], activation_postfunc=function, train_mode=True
-        )
+        tl.log_forward_pass(network(), images(), layers_to_save=["4"], activation_postfunc=function, train_mode=True)
 
 
 def test_a_function_that_raises_is_named() -> None:

@@ -550,7 +550,10 @@ def test_memory_kept_for_the_backward_pass() -> None:
     assert log["fc"].saved_for_backward_memory == 2 * 6 * 4  # the input; the weight is the model's
     assert log["exp"].saved_for_backward_memory == 2 * 3 * 4  # its result
     assert log["sum"].saved_for_backward_memory == 0
-    assert {saved.name: saved.is_param for saved in log["fc"].grad_fns[0].saved_tensors} == {"mat1": False, "mat2": True}
+    assert {saved.name: saved.is_param for saved in log["fc"].grad_fns[0].saved_tensors} == {
+        "mat1": False,
+        "mat2": True,
+    }
     assert log["mul"].saved_for_backward_memory == 8  # the number 3
     assert log.saved_for_backward_memory_str == "80 B"
     doubled = tl.log_forward_pass(Squaring(), torch.rand(5, requires_grad=True), save_gradients=True)

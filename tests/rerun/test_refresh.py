@@ -106,7 +106,7 @@ def test_another_path_is_told(arguments: list[Any], message: str) -> None:
 
 
 def test_the_same_function_on_another_line_is_another_path() -> None:
-    model, x, log = logged()
+    model, _, log = logged()
     with torch.no_grad():
         model.fc.weight.copy_(torch.eye(3))
         model.fc.bias.zero_()
@@ -136,7 +136,7 @@ def test_another_model_is_refused() -> None:
 
 
 def test_an_error_in_the_model_leaves_the_log() -> None:
-    model, x, log = logged()
+    model, _, log = logged()
     before = log["output_1"].activation
     with pytest.raises(RuntimeError, match="mat1"):
         log.save_new_activations(model, torch.rand(2, 8))

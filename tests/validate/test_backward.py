@@ -18,9 +18,7 @@ from torchlens.capture.gradients import Gradients
 
 UNCOPYABLE = {"LazyModules"}  # torch refuses to copy a model without shapes
 DIFFERENTIABLE = [
-    case
-    for case in CASES
-    if case.backward and "train" in case.modes and not case.warns and case.name not in UNCOPYABLE
+    case for case in CASES if case.backward and "train" in case.modes and not case.warns and case.name not in UNCOPYABLE
 ]
 
 

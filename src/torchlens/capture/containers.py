@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from copy import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -100,7 +100,7 @@ def rebuild(thing: Any, convert: Callable[[Any], Any]) -> Any:
 
 
 def reconstructed(thing: Any, kind: type, convert: Callable[[Any], Any], memo: dict[int, Any] | None = None) -> Any:
-    """A copy of whatever a model returns, with each member of a kind converted. What holds none of it stays as it is."""
+    """A copy of whatever a model returns, with each member of a kind converted. What holds none stays as it is."""
     memo = {} if memo is None else memo
     if isinstance(thing, kind):
         return convert(thing)

@@ -216,7 +216,7 @@ def _is_accumulator(node: Any) -> bool:
 
 
 def _described(recording: Recording, edges: Mapping[int, Edge], made_by: dict[Any, int]) -> list[Node]:
-    given = {edge.node: index for index, edge in reversed(edges.items()) if recording.values[index].call < 0}
+    given = {edge.node: index for index, edge in reversed(list(edges.items())) if recording.values[index].call < 0}
     numbers = {node: number for number, node in enumerate(made_by)}
     params = {id(param.saved): param.address for param in recording.params}
     memory = {storage_address(param.saved) for param in recording.params if param.saved is not None}

@@ -152,4 +152,3 @@ def grad_fns_of(graph: Graph, place: int) -> list[GradFnLog]:
     if value.call < 0:
         return [GradFnLog(graph, number) for number, node in numbers if node.value == value.index]
     return [GradFnLog(graph, number) for number, node in numbers if node.call == value.call]
-

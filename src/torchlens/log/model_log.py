@@ -477,8 +477,8 @@ class ModelLog(Aliased):
             from_layer: compute only what comes of this layer.
             values: other tensors in place of the saved ones, by layer; what comes of them is computed again.
 
-        Random operations draw what they drew. The parameters are the model's, as they are now. In autograd (that is, not
-        under `torch.no_grad()`) the result can be differentiated with respect to them and to `values`.
+        Random operations draw what they drew. The parameters are the model's, as they are now. Unless it is called
+        under `torch.no_grad()`, the result can be differentiated with respect to them and to `values`.
         """
         given: dict[int, Tensor | None] = {}
         if from_layer is not None:

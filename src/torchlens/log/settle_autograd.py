@@ -26,8 +26,8 @@ def settle_autograd(log: ModelLog) -> None:
         return
     if options.train_mode and recording.complete and not connections.by_index and _is_trainable(log):
         raise ArgumentError(
-            "train_mode=True, but nothing in this forward pass is connected to autograd, though there are parameters or "
-            "inputs that require gradients; does the model run under torch.no_grad() or torch.inference_mode()?"
+            "train_mode=True, but nothing in this forward pass is connected to autograd, though parameters or inputs "
+            "require gradients; does the model run under torch.no_grad() or torch.inference_mode()?"
         )
     begins = "output" if options.save_gradients else None  # a backward pass must begin somewhere
     connections.keep_only({v.index for v in recording.values if v.saved is not None or v.role == begins})
@@ -48,9 +48,7 @@ def _is_trainable(log: ModelLog) -> bool:
     return any(info.trainable for info in recording.param_infos) or any(v.grad_fn is not None for v in inputs)
 
 
-def _transform(
-    log: ModelLog, value: Value, transform: Transform, connections: Connections, *, strict: bool
-) -> None:
+def _transform(log: ModelLog, value: Value, transform: Transform, connections: Connections, *, strict: bool) -> None:
     """Make of a kept value what is wanted of it, through autograd where it has a history."""
     _ = value.facts  # from the tensor as it was
     connected = connections.tensor(value)

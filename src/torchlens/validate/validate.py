@@ -122,9 +122,7 @@ def _has_influence(call: Call, parent: Value, baseline: list[Tensor]) -> bool:
     return False
 
 
-def _substitute(
-    parent: Value, change: Callable[[Tensor], Tensor], value: Value, saved: Tensor | None
-) -> Tensor | None:
+def _substitute(parent: Value, change: Callable[[Tensor], Tensor], value: Value, saved: Tensor | None) -> Tensor | None:
     return change(saved) if value is parent and saved is not None else saved
 
 
