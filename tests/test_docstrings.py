@@ -5,6 +5,8 @@ from __future__ import annotations
 import doctest
 import importlib
 import pkgutil
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ def names() -> dict[str, Any]:
         "model": model,
         "x": x,
         "log": tl.log_forward_pass(model, x),
+        "folder": Path(tempfile.mkdtemp()),
         "recurrent_log": tl.log_forward_pass(RecurrentNetwork(), x),
     }
 

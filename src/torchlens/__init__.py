@@ -10,6 +10,7 @@ from .api import (
     get_model_metadata,
     log_backward,
     log_forward_pass,
+    show_model_graph,
     validate_backward_pass,
     validate_model_activations,
 )
@@ -17,6 +18,8 @@ from .capture.dispatcher import Completeness
 from .errors import (
     ArgumentError,
     DivergenceError,
+    DrawingError,
+    DrawingWarning,
     FidelityWarning,
     LayerNotFoundError,
     PassNeededError,
@@ -45,6 +48,8 @@ __all__ = [
     "Conditional",
     "Cost",
     "DivergenceError",
+    "DrawingError",
+    "DrawingWarning",
     "FidelityWarning",
     "FuncCallLocation",
     "GradFnLog",
@@ -67,6 +72,7 @@ __all__ = [
     "log_backward",
     "log_forward_pass",
     "register_formula",
+    "show_model_graph",
     "unregister_formula",
     "validate_backward_pass",
     "validate_forward_pass",

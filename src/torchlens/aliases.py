@@ -13,6 +13,8 @@ FUNCTIONS = {
     "validate_forward_pass": "validate_model_activations",
 }
 
+ARGUMENTS = {"vis_opt": "vis_mode"}
+
 CLASSES = {"ModelHistory": "ModelLog"}
 
 MODEL_ATTRIBUTES = {

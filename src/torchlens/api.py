@@ -7,16 +7,21 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from .aliases import ARGUMENTS
 from .capture import rng
 from .capture.arguments import model_arguments
 from .capture.containers import fresh_copy, tensors_in
 from .capture.records import Recording
 from .capture.session import record
+from .capture.within import record_within
+from .draw.options import DrawOptions
+from .draw.show import check_before_the_run, draw
 from .errors import ArgumentError, FidelityWarning
 from .graph.sites import user_stack
 from .log.backward import BackwardPass, listening
@@ -46,6 +51,9 @@ def log_forward_pass(
     gradient_postfunc: Callable[[Tensor], Any] | None = None,
     train_mode: bool = False,
     detach_saved_tensors: bool = True,
+    module: str | None = None,
+    vis_mode: str = "none",
+    **drawing: Any,
 ) -> ModelLog:
     """Run a model once, as it is, and return a log of every tensor operation.
 
@@ -76,6 +84,9 @@ def log_forward_pass(
         gradient_postfunc: a function of each saved gradient; what it returns is in `layer.transformed_gradient`.
         train_mode: saved values stay connected to autograd: a loss computed from them trains the model.
         detach_saved_tensors: False is the older way to ask for that, without the checks that go with it.
+        module: the address of a submodule to log alone, with what the model gives it; `"core:2"` is its second call.
+            The rest of the model runs plainly.
+        vis_mode: "unrolled" or "rolled" draws the graph as well; the other arguments are those of `show_model_graph`.
 
     If the model raises, the exception is the model's own; `exception.partial_log` holds what was logged until then.
     """
@@ -92,8 +103,9 @@ def log_forward_pass(
         train_mode=train_mode,
         detach_saved_tensors=detach_saved_tensors,
     )
+    picture = _picture(vis_mode, drawing)
     args, kwargs = model_arguments(model, input_args, input_kwargs)
-    recording, error = record(model, args, kwargs, options)
+    recording, error = _recorded(model, module, args, kwargs, options)
     log = ModelLog(recording)
     if error is not None:
         settle_autograd(log)
@@ -102,6 +114,8 @@ def log_forward_pass(
     settle_autograd(log)
     for warning in recording.warnings:
         warnings.warn(warning, FidelityWarning, stacklevel=2)
+    if picture is not None:
+        draw(log, picture)
     return log
 
 
@@ -111,6 +125,7 @@ def get_model_metadata(
     input_kwargs: Mapping[str, Any] | None = None,
     *,
     random_seed: int | None = None,
+    module: str | None = None,
 ) -> ModelLog:
     """Log everything about a forward pass but the values: no more memory than the forward pass itself.
 
@@ -118,7 +133,65 @@ def get_model_metadata(
     >>> metadata["fc"].tensor_shape, metadata["fc"].activation
     ((5, 5), None)
     """
-    return log_forward_pass(model, input_args, input_kwargs, layers_to_save=None, random_seed=random_seed)
+    return log_forward_pass(
+        model, input_args, input_kwargs, layers_to_save=None, random_seed=random_seed, module=module
+    )
+
+
+def show_model_graph(
+    model: nn.Module,
+    input_args: Any = None,
+    input_kwargs: Mapping[str, Any] | None = None,
+    *,
+    random_seed: int | None = None,
+    vis_mode: str = "unrolled",
+    **drawing: Any,
+) -> Path:
+    """Draw the graph of a model: write the picture, show it, and return the file's path. No values are kept.
+
+    >>> path = tl.show_model_graph(model, x, vis_outpath=folder / "model.svg", vis_save_only=True)
+    >>> path.name
+    'model.svg'
+
+    In a notebook the picture appears inline, from a script in the system's viewer.
+
+    Args:
+        model, input_args, input_kwargs, random_seed: as in `log_forward_pass`.
+        vis_mode: "unrolled" shows every operation, "rolled" every layer once, with its passes.
+        vis_nesting_depth: how many levels of modules to show; those at the last level are drawn as one node each.
+        vis_expand, vis_collapse: modules to open or to draw as one node whatever the depth: addresses, or a function of
+            the module.
+        vis_fold_repeats: draw identical blocks that follow each other once, with their number.
+        module: the address of a submodule to show alone.
+        vis_buffers: "never", "always", or "meaningful" to leave out those that torch's own layers keep for themselves.
+        vis_outpath: the file to write, "modelgraph.svg" by default.
+        vis_fileformat: "svg", "pdf", "png" or "dot"; taken from the path's ending if not given.
+        vis_save_only: write the file and show nothing.
+        vis_direction: "bottomup", "topdown" or "leftright".
+        vis_color_by: "time", "memory", "flops", a dict from labels to numbers, or a function of the layer.
+        vis_theme: "light" or "dark".
+        vis_node_overrides, vis_edge_overrides, vis_module_overrides: other looks (`fill`, `line`, `font`, `pen`,
+            `dashed`, `shape`, `label`, `tooltip`): a dict, or a function that returns one and is given the layer, the
+            two layers of the edge, or the module.
+        renderer: "graphviz", "builtin", or "auto" for Graphviz where it is installed and can cope.
+    """
+    options = _picture(vis_mode, drawing)
+    if options is None:
+        raise ArgumentError('vis_mode is "unrolled" or "rolled": with "none" there is nothing to draw')
+    return draw(get_model_metadata(model, input_args, input_kwargs, random_seed=random_seed), options)
+
+
+def _picture(vis_mode: Any, drawing: dict[str, Any]) -> DrawOptions | None:
+    """The options of a picture, checked before the model runs; None if none is wanted."""
+    older = [name for name in drawing if ARGUMENTS.get(name) == "vis_mode"]
+    if older:
+        vis_mode = drawing.pop(older[0])
+    wanted = vis_mode not in ("none", None)
+    options = DrawOptions.checked(**drawing, **({"vis_mode": vis_mode} if wanted else {}))
+    if not wanted:
+        return None
+    check_before_the_run(options)
+    return options
 
 
 def validate_model_activations(
@@ -233,6 +306,19 @@ def log_backward(loss: Tensor, **arguments: Any) -> list[BackwardPass]:
     if not passes:
         raise ArgumentError("the backward pass came through no log that was made with save_gradients")
     return passes
+
+
+def _recorded(
+    model: nn.Module, module: str | None, args: list[Any], kwargs: dict[str, Any], options: Options
+) -> tuple[Recording, BaseException | None]:
+    """The record of the model's run, or of one call of a submodule in it."""
+    if module is None:
+        return record(model, args, kwargs, options)
+    recording, error = record_within(model, module, args, kwargs, options)
+    if recording is None:  # the model raised before it came to the submodule
+        assert error is not None
+        raise error
+    return recording, error
 
 
 def _annotated(error: BaseException, recording: Recording, log: ModelLog) -> BaseException:

@@ -2,11 +2,13 @@
 
 TorchLensError
  ├── ArgumentError        an argument that can't be used (also a ValueError)
+ ├── DrawingError         a picture that could not be made
  ├── LayerNotFoundError   nothing in the log has that name (also a KeyError)
  ├── PassNeededError      the layer has several passes and the answer differs (also an AttributeError)
  ├── DivergenceError      a new input takes another path through the model than the log did
  └── ReplayError          an operation can't be run again
 FidelityWarning           something in the log may not be what it seems
+DrawingWarning            a picture was made in another way than asked for
 """
 
 from __future__ import annotations
@@ -21,6 +23,10 @@ class TorchLensError(Exception):
 
 class ArgumentError(TorchLensError, ValueError):
     """An argument can't be used; the message says what can."""
+
+
+class DrawingError(TorchLensError):
+    """A picture could not be made; the message says what failed."""
 
 
 class LayerNotFoundError(TorchLensError, KeyError):
@@ -44,6 +50,10 @@ class ReplayError(TorchLensError):
 
 class FidelityWarning(UserWarning):
     """Something in a log may not be what it seems; the same text stands in `log.warnings`."""
+
+
+class DrawingWarning(UserWarning):
+    """A picture was made in another way than asked for."""
 
 
 def near(name: str, names: Iterable[str], count: int = 3) -> str:

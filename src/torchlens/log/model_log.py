@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, overload
 
 from torch import Tensor, nn
@@ -16,6 +17,10 @@ from ..capture.containers import reconstructed
 from ..capture.dispatcher import Completeness
 from ..capture.records import Recording, Value
 from ..capture.session import record
+from ..draw.dot import to_dot
+from ..draw.options import DrawOptions
+from ..draw.show import draw
+from ..draw.view import make_view
 from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError, PassNeededError
 from ..graph.graph import Graph
 from ..graph.layers import used_params
@@ -24,6 +29,7 @@ from ..rerun.replay import replay_graph
 from ..validate.lint import lint
 from ..validate.report import Problem, ValidationReport
 from ..validate.validate import validate_graph
+from ..words import human_size
 from . import text
 from .backward import BackwardPass, GradFnLog, gradients_of, memory_of
 from .layer_log import LayerLog
@@ -33,7 +39,6 @@ from .op_log import OpLog
 from .records import Accessor, BufferLog, ModuleLog, ParamLog, buffers_of, modules_of, params_of
 from .settle import settle
 from .settle_autograd import settle_autograd
-from .sizes import human_size
 from .summary import Text, summarize
 
 
@@ -118,6 +123,11 @@ class ModelLog(Aliased):
                 f"no operation {number}: the log has {len(listed)}, numbered 0 to {len(listed) - 1}"
             )
         return listed[number]
+
+    def _layer(self, layer: int) -> OpLog | LayerLog:
+        """A layer of the graph by its number: its only operation, or all its passes."""
+        places = self.graph.layer_entries[layer]
+        return self._op(places[0]) if len(places) == 1 else LayerLog(self.graph, layer)
 
     def __len__(self) -> int:
         """How many operations the log lists: all, or the saved ones if it was told what to save."""
@@ -541,6 +551,23 @@ class ModelLog(Aliased):
         self.__dict__.update(new.__dict__)
 
     # ---- elsewhere ------------------------------------------------------------------------------------------
+    def draw(self, **drawing: Any) -> Path:
+        """Draw the graph, write the picture and show it; returns the file's path.
+
+        >>> log.draw(vis_outpath=folder / "graph.svg", vis_save_only=True).name
+        'graph.svg'
+
+        The arguments are those of `show_model_graph`.
+        """
+        return draw(self, DrawOptions.checked(**drawing))
+
+    def to_dot(self, **drawing: Any) -> str:
+        """The picture as text in Graphviz's DOT language; the arguments are those of `show_model_graph`.
+
+        >>> print(log.to_dot(vis_mode="rolled")[:9])
+        digraph {
+        """
+        return to_dot(make_view(self, DrawOptions.checked(**drawing)))
 
     def to_networkx(self) -> Any:
         """The graph as a `networkx.DiGraph`: a node for every operation, named by its label, with its main facts.

@@ -21,8 +21,8 @@ from ..graph.layers import used_params
 from ..graph.link import argument_values
 from ..graph.sites import user_stack
 from ..source import FuncCallLocation
+from ..words import human_size
 from . import backward, text
-from .sizes import human_size
 
 
 class OpLog(Aliased):
