@@ -24,7 +24,7 @@ from .draw.options import DrawOptions
 from .draw.show import check_before_the_run, draw
 from .errors import ArgumentError, FidelityWarning
 from .graph.sites import user_stack
-from .log.backward import BackwardPass, listening
+from .log.backward import BackwardPass, check_loss, listening
 from .log.model_log import ModelLog
 from .log.settle import settle
 from .log.settle_autograd import settle_autograd
@@ -301,6 +301,7 @@ def log_backward(loss: Tensor, **arguments: Any) -> list[BackwardPass]:
     The arguments are those of `Tensor.backward`.
     """
     before = [(log, len(log.backward_passes)) for log in listening]
+    check_loss(loss)
     loss.backward(**arguments)  # type: ignore[no-untyped-call]
     passes = [log.backward_passes[-1] for log, count in before if len(log.backward_passes) > count]
     if not passes:

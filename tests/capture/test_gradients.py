@@ -378,6 +378,11 @@ def test_layers_of_several_passes() -> None:
 
 def test_log_backward_needs_a_loss_of_this_log() -> None:
     log, *_ = branching()
+    for nothing in (torch.ones(1), 3.0):
+        with pytest.raises(tl.ArgumentError, match="not connected to autograd"):
+            log.log_backward(nothing)
+        with pytest.raises(tl.ArgumentError, match="not connected to autograd"):
+            tl.log_backward(nothing)
     with pytest.raises(tl.ArgumentError, match="not computed from this forward pass"):
         log.log_backward(torch.ones(1, requires_grad=True).sum())
     with pytest.raises(tl.ArgumentError, match="save_gradients=True"):

@@ -166,7 +166,9 @@ def _end(store: ref[Gradients], node: int, made: Any, given: Any) -> None:
     gradients = store()
     number = gradients.current_pass if gradients is not None else None
     if gradients is not None and number is not None:
-        gradients.passes[number].running.pop(node).stop = now
+        step = gradients.passes[number].running.pop(node, None)
+        if step is not None:
+            step.stop = now
 
 
 def _hook_leaf(leaf: Tensor, hook: Callable[[Tensor], None]) -> Callable[[], None]:

@@ -117,6 +117,14 @@ class BackwardPass:
         return f"BackwardPass({self.number}: {len(self._pass.steps)} nodes of {len(self.layers)} layers)"
 
 
+def check_loss(loss: Any) -> None:
+    if not isinstance(loss, Tensor) or not loss.requires_grad:
+        raise ArgumentError(
+            "there is nothing to differentiate: the loss is not connected to autograd. Compute it, with grad enabled, "
+            "from what a log with save_gradients or train_mode holds, or from what the model returned"
+        )
+
+
 def gradients_of(graph: Graph) -> Gradients:
     gradients = graph.recording.gradients
     if gradients is None:

@@ -31,7 +31,7 @@ from ..validate.report import Problem, ValidationReport
 from ..validate.validate import validate_graph
 from ..words import human_size
 from . import text
-from .backward import BackwardPass, GradFnLog, gradients_of, memory_of
+from .backward import BackwardPass, GradFnLog, check_loss, gradients_of, memory_of
 from .layer_log import LayerLog
 from .lookup import Lookup
 from .networks import to_networkx
@@ -447,6 +447,7 @@ class ModelLog(Aliased):
         The arguments are those of `Tensor.backward`. Calling `loss.backward()` yourself does the same.
         """
         before = len(self.backward_passes)
+        check_loss(loss)
         loss.backward(**arguments)  # type: ignore[no-untyped-call]
         passes = self.backward_passes
         if len(passes) == before:

@@ -55,7 +55,7 @@ def _transform(log: ModelLog, value: Value, transform: Transform, connections: C
     raw = value.saved if connected is None else connected
     assert raw is not None
     try:
-        value.transformed = made = transform.made_of(raw)
+        made = transform.made_of(raw)
     except Exception as raised:
         error = f"activation_postfunc raised {type(raised).__name__} for {_label(log, value)}: {raised}"
         raise ArgumentError(error) from raised
@@ -64,6 +64,9 @@ def _transform(log: ModelLog, value: Value, transform: Transform, connections: C
             f"train_mode=True, but what activation_postfunc returned for {_label(log, value)} is not connected to "
             f"autograd: {_kind(made)}. It must be a differentiable function of the tensor"
         )
+    value.transformed = made
+    if _has_history(made):
+        value.transformed, connections.transformed[value.index] = made.detach(), made
     if not transform.keep_raw:
         connections.drop(value)
         value.saved = None
