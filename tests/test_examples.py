@@ -26,11 +26,12 @@ def load(name: str) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.stem)
-def test_examples_run(path: Path) -> None:
-    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False)
+@pytest.mark.parametrize("name", ["auxiliary_loss", "distillation", "linear_probe"])
+def test_examples_run(name: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(EXAMPLES / f"{name}.py")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert done.stdout
+    assert done.stdout and not list(tmp_path.iterdir())
 
 
 @contextmanager
