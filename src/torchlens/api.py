@@ -19,7 +19,7 @@ from .capture.arguments import model_arguments
 from .capture.containers import fresh_copy, tensors_in
 from .capture.records import Recording
 from .capture.session import record
-from .capture.within import record_within
+from .capture.within import recorded
 from .draw.options import DrawOptions
 from .draw.show import check_before_the_run, draw
 from .errors import ArgumentError, FidelityWarning
@@ -105,7 +105,7 @@ def log_forward_pass(
     )
     picture = _picture(vis_mode, drawing)
     args, kwargs = model_arguments(model, input_args, input_kwargs)
-    recording, error = _recorded(model, module, args, kwargs, options)
+    recording, error = recorded(model, module, args, kwargs, options)
     log = ModelLog(recording)
     if error is not None:
         settle_autograd(log)
@@ -307,19 +307,6 @@ def log_backward(loss: Tensor, **arguments: Any) -> list[BackwardPass]:
     if not passes:
         raise ArgumentError("the backward pass came through no log that was made with save_gradients")
     return passes
-
-
-def _recorded(
-    model: nn.Module, module: str | None, args: list[Any], kwargs: dict[str, Any], options: Options
-) -> tuple[Recording, BaseException | None]:
-    """The record of the model's run, or of one call of a submodule in it."""
-    if module is None:
-        return record(model, args, kwargs, options)
-    recording, error = record_within(model, module, args, kwargs, options)
-    if recording is None:  # the model raised before it came to the submodule
-        assert error is not None
-        raise error
-    return recording, error
 
 
 def _annotated(error: BaseException, recording: Recording, log: ModelLog) -> BaseException:

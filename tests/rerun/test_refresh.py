@@ -185,3 +185,14 @@ def test_other_layers_of_the_same_graph() -> None:
     with pytest.raises(tl.LayerNotFoundError):
         log.save_new_activations(model, x, layers_to_save=["conv"])
     assert log.op_labels == ["linear_1_1:1", "linear_1_1:2", "cos_1_8"]
+
+
+def test_a_log_of_a_submodule_alone() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Sequential(nn.Tanh(), nn.Linear(4, 2)), nn.ReLU())
+    x = torch.rand(2, 3)
+    log = tl.log_forward_pass(model, x, module="1", save_gradients=True)
+    log.save_new_activations(model, x * 2)
+    assert torch.equal(log["output_1"].activation, model[1](model[0](x * 2)))
+    log.log_backward(log["output_1"].activation.sum())
+    assert torch.allclose(log["input_1"].gradient, log["tanh"].gradient * (1 - log["tanh"].activation.square()))

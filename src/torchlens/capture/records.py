@@ -236,6 +236,7 @@ class Recording:
     gradients: Gradients | None = None  # if they were asked for
     output: Any = None  # what the model returned, with the values of the output entries in place of tensors
     options: Options | None = None
+    within: str | None = None  # the submodule of the model whose call it is, if it is not the whole
     grad_enabled: bool = True  # where the forward pass began, and not in inference mode
     values_kept: bool = True  # all of them, as they were
     chooser: Chooser | None = None  # until it is settled which values are meant

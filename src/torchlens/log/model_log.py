@@ -16,7 +16,7 @@ from ..capture.arguments import model_arguments
 from ..capture.containers import reconstructed
 from ..capture.dispatcher import Completeness
 from ..capture.records import Recording, Value
-from ..capture.session import record
+from ..capture.within import recorded
 from ..draw.dot import to_dot
 from ..draw.options import DrawOptions
 from ..draw.show import draw
@@ -24,6 +24,7 @@ from ..draw.view import make_view
 from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError, PassNeededError
 from ..graph.graph import Graph
 from ..graph.layers import used_params
+from ..options import Options
 from ..rerun.refresh import refreshed
 from ..rerun.replay import replay_graph
 from ..validate.lint import lint
@@ -536,10 +537,9 @@ class ModelLog(Aliased):
         If the new input takes another path through the model (another branch, another number of loops), the error says
         where, and the log is as it was. Layers that were taken out of the log before keep their values.
         """
-        assert self._recording.options is not None
-        options = self._recording.options.again(layers_to_save, random_seed, train_mode)
+        options = (self._recording.options or Options()).again(layers_to_save, random_seed, train_mode)
         args, kwargs = model_arguments(model, input_args, input_kwargs)
-        recording, error = record(model, args, kwargs, options)
+        recording, error = recorded(model, self._recording.within, args, kwargs, options)
         if error is not None:
             raise error
         new = ModelLog(recording)
