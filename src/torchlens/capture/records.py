@@ -217,6 +217,12 @@ class Event(NamedTuple):
     site: tuple[tuple[CodeType, int], ...] | Site
 
 
+class NotRebuilt(NamedTuple):
+    """Stands for what the model returned where that can't be made again with other tensors in it."""
+
+    reason: str
+
+
 @dataclass
 class Recording:
     """Everything that one forward pass left."""
