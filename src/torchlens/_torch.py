@@ -183,7 +183,8 @@ def hook_node_output(node: Any, output: int, hook: Callable[[Tensor], None]) -> 
 
 def saved_for_backward(node: Any) -> Iterator[tuple[str, Tensor]]:
     """The tensors that an autograd node keeps, as they are: what hooks have put away is not fetched back."""
-    for name in _names_of_saved(type(node)):
+    kind: type = type(node)
+    for name in _names_of_saved(kind):
         saved = getattr(node, "_raw_saved_" + name)
         for each in saved if isinstance(saved, (tuple, list)) else [saved]:
             if each.unpack_hook is None and isinstance(each.data, Tensor):

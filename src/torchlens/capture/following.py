@@ -43,6 +43,7 @@ class Connections:
 
     def __init__(self) -> None:
         self.by_index: dict[int, Connected] = {}
+        self.transformed: dict[int, Tensor] = {}  # what the user's function made of them
         self._in_memory: dict[int, set[int]] = {}  # what a write to this storage would change
 
     def add(self, value: Value, tensor: Tensor) -> None:

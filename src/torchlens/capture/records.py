@@ -225,6 +225,12 @@ class Event(NamedTuple):
     site: tuple[tuple[CodeType, int], ...] | Site
 
 
+class NotRebuilt(NamedTuple):
+    """Stands for what the model returned where that can't be made again with other tensors in it."""
+
+    reason: str
+
+
 @dataclass
 class Recording:
     """Everything that one forward pass left."""
@@ -245,6 +251,7 @@ class Recording:
     gradients: Gradients | None = None  # if they were asked for
     output: Any = None  # what the model returned, with the values of the output entries in place of tensors
     options: Options | None = None
+    within: str | None = None  # the submodule of the model whose call it is, if it is not the whole
     grad_enabled: bool = True  # where the forward pass began, and not in inference mode
     values_kept: bool = True  # all of them, as they were
     chooser: Chooser | None = None  # until it is settled which values are meant

@@ -34,7 +34,7 @@ from .functions import KNOWN, OUTPUT, Function, Treatment, meet
 from .identity import Identity, Residents
 from .keeping import Keeper
 from .modules import MODULE_BOUNDARY
-from .records import NO_KWARGS, Call, Event, ModuleCall, Recording, Site, Value
+from .records import NO_KWARGS, Call, Event, ModuleCall, NotRebuilt, Recording, Site, Value
 
 RECORD, FOLLOW, IGNORE, OPAQUE = Treatment.RECORD, Treatment.FOLLOW, Treatment.IGNORE, Treatment.OPAQUE
 
@@ -439,7 +439,11 @@ class Tracer(TorchFunctionMode):
                 calls.append(Call(OUTPUT, (origin,), NO_KWARGS, (value,), (), -1, (), 0, None, _NO_STATE))
                 self.choose()
                 entries.setdefault(id(tensor), value)
-            self.recording.output = reconstructed(result, Tensor, lambda tensor: entries[id(tensor)])
+            try:
+                self.recording.output = reconstructed(result, Tensor, lambda tensor: entries[id(tensor)])
+            except Exception as raised:  # whatever the copying of the user's object raises, the log is whole without it
+                reason = f"{type(result).__name__} can't be copied: {type(raised).__name__}: {raised}"
+                self.recording.output = NotRebuilt(reason)
 
 
 def _pass(tracer: Tracer, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
