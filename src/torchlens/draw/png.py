@@ -38,5 +38,4 @@ def print_png(picture: Picture) -> bytes:
             "the text may be too small to read; svg and pdf keep it sharp",
             stacklevel=2,
         )
-    width = max(1, round(picture.width * zoom))
-    return bytes(resvg_py.svg_to_bytes(svg_string=print_svg(picture).decode(), width=width, dpi=96))
+    return bytes(resvg_py.svg_to_bytes(svg_string=print_svg(picture).decode(), zoom=zoom, dpi=96))
