@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import torchlens as tl
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
@@ -36,6 +38,15 @@ def test_the_questions_have_answers() -> None:
         assert answer is not None and answer != []
         if comment.strip().startswith("["):
             assert repr(answer) == comment.strip()
+
+
+def test_the_pictures_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CI", "1")  # no viewer
+    (block,) = [text for _, text in BLOCKS if "show_model_graph" in text]
+    exec(compile(block, "<readme>", "exec"), run_first_block())
+    assert {path.name for path in tmp_path.iterdir()} == {"graph.svg", "modelgraph.svg"}
+    assert "digraph" in capsys.readouterr().out
 
 
 def test_public_names_are_there() -> None:

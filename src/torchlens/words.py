@@ -32,7 +32,7 @@ def shape_words(shape: Sequence[int]) -> str:
         return "scalar"
     if len(shape) == 1:
         return f"x{shape[0]}"
-    sizes = ["?" if size < 0 else str(size) for size in shape]  # a nested tensor has no single size
+    sizes = [str(size) if isinstance(size, int) and size >= 0 else "?" for size in shape]  # unknown for a nested tensor
     if len(sizes) > _MOST_DIMENSIONS:
         sizes = [*sizes[: _MOST_DIMENSIONS - 3], "...", *sizes[-2:]]
     return "x".join(sizes)

@@ -85,4 +85,31 @@ class Condition(nn.Module):
         return y * 2 if y.mean() > 0 else y * 3
 
 
+class Cell(nn.Module):
+    """One step of an LSTM, written out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gates = nn.Linear(8, 20)
+
+    def forward(self, x: Tensor, hidden: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        forget, add, update, out = self.gates(torch.cat([x, hidden], dim=1)).chunk(4, dim=1)
+        state = torch.sigmoid(forget) * state + torch.sigmoid(add) * torch.tanh(update)
+        return torch.sigmoid(out) * torch.tanh(state), state
+
+
+class WrittenOutLstm(nn.Module):
+    """An LSTM over three steps, then a readout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell, self.readout = Cell(), nn.Linear(5, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = state = torch.zeros(2, 5)
+        for t in range(3):
+            hidden, state = self.cell(x[:, t], hidden, state)
+        return self.readout(hidden)
+
+
 FIGURE_2 = {"a": Simple, "b": Frozen, "c": Nested, "d": Arguments, "e": Buffers, "f": Condition}

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 from tests.conftest import Golden
-from tests.draw.figures import FIGURE_2
-from tests.models import Lstm, LstmCellLoop
+from tests.draw.figures import FIGURE_2, WrittenOutLstm
+from tests.models import Lstm
 from tests.test_documented import DemoNetwork, Figure3A, Figure3B, NetworkOrganizationDemo, RecurrentNetwork
 from tests.torchvision_models import torchvision_models
 
@@ -44,7 +44,7 @@ LOGS: dict[str, Callable[[], tl.ModelLog]] = {
     "figure3b": matrix_through(Figure3B),
     "googlenet": functools.cache(googlenet),
     "lstm": sequence_through(Lstm, 2, 4, 3),
-    "lstm_cell": sequence_through(LstmCellLoop, 2, 4, 3),
+    "written_out_lstm": sequence_through(WrittenOutLstm, 2, 3, 3),
     **{f"figure2{part}": matrix_through(build) for part, build in FIGURE_2.items()},
 }
 
@@ -62,9 +62,10 @@ PICTURES: dict[str, tuple[str, dict[str, Any]]] = {
     "googlenet_depth_1": ("googlenet", {"vis_nesting_depth": 1}),
     "googlenet_depth_2": ("googlenet", {"vis_nesting_depth": 2}),
     "googlenet_depth_3": ("googlenet", {"vis_nesting_depth": 3}),
-    "lstm": ("lstm", {}),
-    "lstm_cell_unrolled": ("lstm_cell", {}),
-    "lstm_cell_rolled": ("lstm_cell", {"vis_mode": "rolled"}),
+    "lstm_of_torch": ("lstm", {}),
+    "lstm_unrolled": ("written_out_lstm", {}),
+    "lstm_rolled": ("written_out_lstm", {"vis_mode": "rolled"}),
+    "lstm_rolled_depth_1": ("written_out_lstm", {"vis_mode": "rolled", "vis_nesting_depth": 1}),
     **{f"figure2{part}": (f"figure2{part}", {}) for part in FIGURE_2},
 }
 

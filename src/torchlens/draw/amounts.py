@@ -40,9 +40,12 @@ AMOUNTS: dict[str, tuple[Callable[[Graph, int], float], Callable[[float], str]]]
 
 
 def amounts_of(
-    log: ModelLog, plan: Plan, options: DrawOptions, record: Callable[[Spot], Any]
+    log: ModelLog, plan: Plan, options: DrawOptions, layer: Callable[[int], Any]
 ) -> tuple[dict[str, float], Legend | None]:
-    """For each spot that has one, its share of the largest amount; and what the colours mean."""
+    """For each spot that has one, its share of the largest amount; and what the colours mean.
+
+    A collapsed module has what the operations in it have together.
+    """
     by = options.vis_color_by
     if by is None:
         return {}, None
@@ -55,7 +58,7 @@ def amounts_of(
         }
         title = by
     else:
-        found, written = _of_the_user(log, plan, by, record), _in_words
+        found, written = _of_the_user(log, plan, by, layer), _in_words
         title = getattr(by, "__name__", "value") if callable(by) else "value"
         title = "value" if title == "<lambda>" else title
     low, high = min([0.0, *found.values()]), max(found.values(), default=0.0)
@@ -64,7 +67,7 @@ def amounts_of(
     return {id: (value - low) / spread for id, value in found.items()}, legend
 
 
-def _of_the_user(log: ModelLog, plan: Plan, by: Any, record: Callable[[Spot], Any]) -> dict[str, float]:
+def _of_the_user(log: ModelLog, plan: Plan, by: Any, layer: Callable[[int], Any]) -> dict[str, float]:
     if isinstance(by, Mapping):
         names = {name: spot for spot in plan.spots for name in _names(plan, spot)}
         unknown = [name for name in by if name not in names and not _is_known(log, name)]
@@ -73,9 +76,10 @@ def _of_the_user(log: ModelLog, plan: Plan, by: Any, record: Callable[[Spot], An
         return {names[name].id: _number(name, value) for name, value in by.items() if name in names}
     found = {}
     for spot in plan.spots:
-        value = None if spot.end else by(record(spot))
-        if value is not None:
-            found[spot.id] = _number(spot.id, value)
+        places = spot.places if spot.box is not None else spot.places[:1]
+        values = [] if spot.end else [value for value in map(by, map(layer, places)) if value is not None]
+        if values:
+            found[spot.id] = sum(_number(spot.id, value) for value in values)
     return found
 
 

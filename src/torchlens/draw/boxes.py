@@ -55,7 +55,8 @@ class Nesting:
         return {
             call
             for call in range(len(modules.calls))
-            if modules.is_bottom_level(call)
+            if modules.address(call)
+            and modules.is_bottom_level(call)
             and any(modules.homes[p] == call and entries[p].role == "op" for p in modules.outputs(call))
         }
 

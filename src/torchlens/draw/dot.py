@@ -9,6 +9,7 @@ from .elements import Edge, Group, Legend, Node, Text, View
 
 _RANKDIR = {"bottomup": "BT", "topdown": "TB", "leftright": "LR"}
 _FONT = "Helvetica"
+_ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "\\": "\\\\"})
 _LEFT = '<br align="left"/>'
 
 Attributes = Mapping[str, str | float]
@@ -94,7 +95,7 @@ def _group(group: Group) -> dict[str, str | float]:
     styles = [*(["filled"] if group.fill else []), *(["dashed"] if group.dashed else [])]
     return {
         "label": _Html(_lines(group.lines, _LEFT) + _LEFT),
-        "labelloc": "b",
+        "labelloc": "t",
         "labeljust": "l",
         "fontsize": 12,
         "fontcolor": group.font,
@@ -156,9 +157,8 @@ def _scale(legend: Legend) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text inside an HTML label. An empty one would be a syntax error."""
-    text = printable(text) or " "
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
+    """Text inside an HTML label, where a backslash means something too. An empty one would be a syntax error."""
+    return (printable(text) or " ").translate(_ENTITIES)
 
 
 def printable(text: str) -> str:

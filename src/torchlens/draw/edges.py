@@ -26,6 +26,7 @@ class Link:
 
     source: Spot
     target: Spot
+    first: tuple[int, int]  # the first two entries that it connects
     arguments: dict[str, None] = field(default_factory=dict)  # what it is given as, in order, each once
     leaving: set[int] = field(default_factory=set)  # the passes of the source in which it does
     arriving: set[int] = field(default_factory=set)  # the passes of the target
@@ -48,7 +49,7 @@ def find_links(plan: Plan) -> list[Link]:
             arriving = plan.pass_of(place) if target.passes > 1 else 1
             if source is target and leaving == arriving:
                 continue  # inside a collapsed module
-            link = found.setdefault((source.id, target.id), Link(source, target))
+            link = found.setdefault((source.id, target.id), Link(source, target, (parent, place)))
             link.arguments |= dict.fromkeys(arguments.get(parent, ()))
             link.leaving.add(leaving)
             link.arriving.add(arriving)
@@ -63,8 +64,8 @@ def _links_to_the_outputs(plan: Plan) -> Iterator[Link]:
         if spot.end == "output":
             passes = {plan.pass_of(place) for place in spot.places}
             dashed = not any(plan.graph.from_input[place] for place in spot.places)
-            for source in {plan.spot_of[place].id: plan.spot_of[place] for place in spot.places}.values():
-                yield Link(source, spot, {}, passes, passes, dashed)
+            for place in {plan.spot_of[place].id: place for place in spot.places}.values():
+                yield Link(plan.spot_of[place], spot, (place, place), {}, passes, passes, dashed)
 
 
 def make_edge(link: Link, theme: Theme) -> Edge:

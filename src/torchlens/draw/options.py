@@ -112,16 +112,17 @@ def _destination(outpath: Any, fileformat: Any) -> tuple[Path, Any]:
 
 
 def check_writable(path: Path) -> None:
-    """Raise if nothing can be written there. The folders on the way need not exist."""
+    """Raise if nothing can be written there; make the folders on the way. Permissions alone would not tell."""
     if path.is_dir() or not path.name:
         raise ArgumentError(f"vis_outpath is a folder: {str(path)!r}; give the name of a file")
-    if path.exists():
-        writable = os.access(path, os.W_OK)
-    else:
-        folder = next(parent for parent in path.absolute().parents if parent.exists())
-        writable = folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
-    if not writable:
-        raise ArgumentError(f"can't write to {str(path)!r}; give another vis_outpath")
+    is_new = not path.exists()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("ab").close()
+        if is_new:
+            path.unlink()
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"can't write to {str(path)!r} ({error}); give another vis_outpath") from None
 
 
 def _check_depth(depth: Any) -> None:

@@ -35,7 +35,6 @@ def draw(log: ModelLog, options: DrawOptions) -> Path:
     view = readable_view(log, options) if inline else make_view(log, options)
     picture = render(view, options.vis_fileformat, options.renderer)
     path = options.vis_outpath
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(picture)
     if inline:
         svg = picture if options.vis_fileformat == "svg" else render(view, "svg", options.renderer)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .amounts import amounts_of
 from .boxes import BoxPath
-from .edges import backward_edges, find_links, make_edge
+from .edges import Link, backward_edges, find_links, make_edge
 from .elements import Edge, Group, Node, View
 from .options import DrawOptions
 from .overrides import apply_override
@@ -37,7 +37,7 @@ class _Painter:
         self._plan: Plan = make_plan(log, options)
         self._texts = Texts(log, self._plan)
         self._theme = THEMES[options.vis_theme]
-        self._shares, self._legend = amounts_of(log, self._plan, options, self._record)
+        self._shares, self._legend = amounts_of(log, self._plan, options, self._layer)
         self._boxes = self._plan.boxes
         self._group_ids = {box: f"box {n}: {self._plan.nesting.name(box)}" for n, box in enumerate(self._boxes)}
         self._deepest = max(map(len, self._boxes), default=0)
@@ -54,9 +54,7 @@ class _Painter:
 
     def paint(self) -> View:
         links = find_links(self._plan)
-        edges = [make_edge(link, self._theme) for link in links]
-        spots = {spot.id: spot for spot in self._plan.spots}
-        edges = [self._overridden(edge, spots) for edge in edges]
+        edges = [self._edge(link) for link in links]
         edges += backward_edges(links, places_with_gradient(self._log), self._theme)
         return View(
             title=self._texts.title(),
@@ -143,19 +141,22 @@ class _Painter:
         step = min(1.0, 3.0 / max(self._deepest - 1, 1))
         return round(2.0 + step * (self._deepest - depth), 2)
 
-    def _overridden(self, edge: Edge, spots: dict[str, Spot]) -> Edge:
+    def _edge(self, link: Link) -> Edge:
+        edge = make_edge(link, self._theme)
         if self._options.vis_edge_overrides is None:
             return edge
-        source, target = self._record(spots[edge.source]), self._record(spots[edge.target])
-        return apply_override(edge, self._options.vis_edge_overrides, source, target)
+        return apply_override(edge, self._options.vis_edge_overrides, *map(self._layer, link.first))
+
+    # ---- what a user's function is given --------------------------------------------------------------------
 
     def _record(self, spot: Spot) -> Any:
-        """What a user's function is given: the operation, the layer of several passes, or the module."""
         if spot.box is not None:
             return self._log.modules[self._plan.nesting.address(spot.box)]
-        if self._plan.nesting.rolled:
-            return self._log._layer(self._plan.graph.layers[spot.places[0]])
-        return self._log._op(spot.places[0])
+        return self._layer(spot.places[0])
+
+    def _layer(self, place: int) -> Any:
+        """The operation; in a rolled picture the layer with all its passes."""
+        return self._log._layer(self._log.graph.layers[place]) if self._plan.nesting.rolled else self._log._op(place)
 
 
 def places_with_gradient(log: ModelLog) -> set[int]:
