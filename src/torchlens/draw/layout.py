@@ -247,9 +247,7 @@ class _Assembly:
             found.append(self._edge_label(number, stream.label, None, at))
         return found
 
-    def _edge_label(
-        self, edge: int, lines: tuple[Text, ...], container: int | None, at: tuple[float, float]
-    ) -> Label:
+    def _edge_label(self, edge: int, lines: tuple[Text, ...], container: int | None, at: tuple[float, float]) -> Label:
         across, along = self.origin[container] if container is not None else (0.0, 0.0)
         size = _turned(*block_size(lines, EDGE_SIZE), self.upright)
         return Label(edge, lines, self._rect(across + at[0], along + at[1], *size), EDGE_SIZE)

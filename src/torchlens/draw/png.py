@@ -12,7 +12,9 @@ ZOOM = 2.0  # sharp on screens and in print
 LONGEST = 32_000.0  # pixels along a side
 MOST = 120e6  # pixels in all
 
-_PROBE = f'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><text y="9" font-family="{FONTS}">M</text></svg>'
+_PROBE = (
+    f'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"><text y="9" font-family="{FONTS}">M</text></svg>'
+)
 
 
 def print_png(picture: Picture) -> bytes:
@@ -29,9 +31,7 @@ def print_png(picture: Picture) -> bytes:
             "this machine has no font to paint the text of a PNG with: install one (such as the system package "
             "fonts-dejavu), or use svg or pdf, which need none here"
         )
-    zoom = min(
-        ZOOM, LONGEST / max(picture.width, picture.height), (MOST / (picture.width * picture.height)) ** 0.5
-    )
+    zoom = min(ZOOM, LONGEST / max(picture.width, picture.height), (MOST / (picture.width * picture.height)) ** 0.5)
     if zoom < 0.5:
         warnings.warn(
             f"the picture is {picture.width:.0f} x {picture.height:.0f} points, too large for a PNG at full size: "
