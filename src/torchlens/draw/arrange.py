@@ -32,6 +32,7 @@ PAD = 12.0  # inside a group's border
 BESIDE = 5.0  # from a line to its label
 ASIDE = 10.0  # between lines that end at the same node
 STRAIGHT = 0.4
+BESIDE_TRUNK = 25.0  # how much a port wants to be near the trunk that it leads to
 
 
 @dataclass(slots=True)
@@ -168,14 +169,17 @@ def _items(plan: Plan, boxes: Sequence[Box]) -> tuple[Items, list[int], dict[int
         if head == OUTSIDE:
             if stream not in exits:
                 exits[stream] = items.add(end, 1.0, 1.0, False, stream == main_exit)
-            items.link(previous, exits[stream], offset, 0.0, 2.0)
+            beside = tail in on_trunk and last == first + 1
+            items.link(previous, exits[stream], offset, 0.0, BESIDE_TRUNK if beside else 2.0)
             piece.path.append(exits[stream])
             continue
         entry = boxes[head].entries.get(stream, 0.0)
         if (tail, head) in mutual and last == first + 1:
             items.link(previous, child_items[head], 0.0, 0.0, TRUNK)
         else:
-            items.link(previous, child_items[head], offset, entry, 2.0 if last > first + 1 else 1.0)
+            beside = tail == OUTSIDE and head in on_trunk and last == 1
+            weight = BESIDE_TRUNK if beside else 2.0 if last > first + 1 else 1.0
+            items.link(previous, child_items[head], offset, entry, weight)
         piece.path.append(child_items[head])
     return items, child_items, entries, exits
 
