@@ -11,6 +11,8 @@ place across only in the crossing zone between two layers, where there are none:
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -53,7 +55,7 @@ class Box:
         """How far the node's outline lies inside its box, away from its middle."""
         if not self.oval or not port:
             return 0.0
-        return self.length / 2 * (1 - (1 - min(1.0, (port / self.half) ** 2)) ** 0.5)
+        return self.length / 2 * (1 - math.sqrt(1 - min(1.0, (port / self.half) ** 2)))
 
 
 @dataclass(slots=True)
@@ -132,7 +134,7 @@ def _items(plan: Plan, boxes: Sequence[Box]) -> tuple[Items, list[int], dict[int
     items = Items(layers=[[] for _ in range(end + 1)])
     trunk, mutual = trunk_of(plan.order, [box.weight for box in boxes])
     on_trunk = set(trunk)
-    steps = set(zip(trunk, trunk[1:], strict=False))
+    steps = set(itertools.pairwise(trunk))
     child_items = [
         items.add(layer[child], box.left, box.right, True, child in on_trunk) for child, box in enumerate(boxes)
     ]

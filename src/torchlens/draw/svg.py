@@ -6,10 +6,11 @@ import re
 from functools import lru_cache
 from html import escape
 
-from .picture import Box, Mark, Oval, Path, Picture, Shape, Style, Words
+from .picture import Box, Mark, Path, Picture, Shape, Style, Words
 
 FONTS = "Helvetica, Arial, 'Liberation Sans', 'Nimbus Sans', 'DejaVu Sans', sans-serif"
 
+_SPECIAL = re.compile("[&<>\"'\x00-\x1f\x7f-\U0010ffff]")
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # in XML, even when escaped
 
 
@@ -51,8 +52,10 @@ def _shape(shape: Shape) -> str:
 
 
 def _commands(path: Path) -> str:
+    if len(path.route) == 2 and len(path.route[1]) == 2:
+        return "M{:.1f} {:.1f}L{:.1f} {:.1f}".format(*path.route[0], *path.route[1])
     start, *rest = path.route
-    parts = ["M%.1f %.1f" % start]
+    parts = ["M{:.1f} {:.1f}".format(*start)]
     for command in rest:
         parts.append(("L%.1f %.1f" if len(command) == 2 else "C%.1f %.1f %.1f %.1f %.1f %.1f") % command)
     return "".join(parts) + ("Z" if path.closed else "")
@@ -87,6 +90,8 @@ def _font(size: float, bold: bool, color: str, centred: bool) -> str:
 
 def _text(text: str) -> str:
     """Text as XML; characters that XML can't hold are shown as missing."""
+    if not _SPECIAL.search(text):
+        return text
     return escape(_FORBIDDEN.sub("\ufffd", text))
 
 
