@@ -236,9 +236,7 @@ def _on_outline(x: float, y: float, rect: Rect, shape: str) -> bool:
         return abs(math.hypot((x - rect.x - a) / a, (y - rect.y - b) / b) - 1) * min(a, b) <= SLACK
     if not inside(Rect(x, y, 0, 0), rect):
         return False
-    return (
-        min(abs(x - rect.x), abs(x - rect.x - rect.width), abs(y - rect.y), abs(y - rect.y - rect.height)) <= SLACK
-    )
+    return min(abs(x - rect.x), abs(x - rect.x - rect.width), abs(y - rect.y), abs(y - rect.y - rect.height)) <= SLACK
 
 
 def _detached(scene: _Scene) -> Iterator[str]:
@@ -269,8 +267,7 @@ def _crossed(scene: _Scene) -> Iterator[str]:
     nodes = Grid(scene.rect.items())
     groups = Grid(scene.group_rect.items())
     labels = Grid(
-        (f"{index}", label.rect)
-        for index, label in enumerate([*scene.layout.edge_labels, *scene.layout.group_labels])
+        (f"{index}", label.rect) for index, label in enumerate([*scene.layout.edge_labels, *scene.layout.group_labels])
     )
     for index, (edge, route) in enumerate(zip(scene.view.edges, scene.layout.edges, strict=True)):
         allowed = {*scene.around[edge.source], *scene.around[edge.target]}
