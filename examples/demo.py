@@ -1,4 +1,4 @@
-"""Log and draw a small model that has a bit of everything: recurrence, branching, a condition, a buffer, noise of its own."""
+"""Log and draw a small model that has a bit of everything: recurrence, a condition, a buffer, noise of its own."""
 
 from pathlib import Path
 

@@ -33,25 +33,32 @@ clamp_held_in_a_partial = functools.partial(torch.clamp, min=0.1)
 
 # ---- the oracle's probe ---------------------------------------------------------------------------------------
 
-_probes: list[list[Tensor]] = []
+_probes: list[Callable[[Tensor], None]] = []
 
 
 def tap(tensor: Tensor) -> Tensor:
-    """The tensor itself; while `recorded_taps` is active, a copy of it is put aside. Calls no torch function else."""
-    for record in _probes:
-        record.append(tensor.detach().clone())
+    """The tensor itself; while a probe is active, it is shown to that. Calls no torch function else."""
+    for probe in _probes:
+        probe(tensor)
     return tensor
+
+
+@contextmanager
+def probed(probe: Callable[[Tensor], None]) -> Iterator[None]:
+    """Show every tapped tensor to `probe`."""
+    _probes.append(probe)
+    try:
+        yield
+    finally:
+        _probes.remove(probe)
 
 
 @contextmanager
 def recorded_taps() -> Iterator[list[Tensor]]:
     """Collect a copy of every tapped tensor, in order."""
     record: list[Tensor] = []
-    _probes.append(record)
-    try:
+    with probed(lambda tensor: record.append(tensor.detach().clone())):
         yield record
-    finally:
-        _probes.remove(record)
 
 
 # ---- cases ----------------------------------------------------------------------------------------------------

@@ -6,18 +6,27 @@
 torch.Size([5, 5])
 """
 
-from .api import get_model_metadata, log_forward_pass, show_model_graph, validate_model_activations
+from .api import (
+    get_model_metadata,
+    log_backward,
+    log_forward_pass,
+    show_model_graph,
+    validate_model_activations,
+)
 from .capture.dispatcher import Completeness
 from .errors import (
     ArgumentError,
+    DivergenceError,
     DrawingError,
     DrawingWarning,
     FidelityWarning,
     LayerNotFoundError,
     PassNeededError,
+    ReplayError,
     TorchLensError,
 )
 from .graph.cost import Cost, register_formula, unregister_formula
+from .log.backward import BackwardPass, GradFnLog
 from .log.layer_log import LayerLog
 from .log.model_log import Conditional, ModelLog
 from .log.op_log import OpLog
@@ -30,14 +39,17 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ArgumentError",
+    "BackwardPass",
     "BufferLog",
     "Completeness",
     "Conditional",
     "Cost",
+    "DivergenceError",
     "DrawingError",
     "DrawingWarning",
     "FidelityWarning",
     "FuncCallLocation",
+    "GradFnLog",
     "LayerLog",
     "LayerNotFoundError",
     "ModelHistory",
@@ -47,12 +59,14 @@ __all__ = [
     "OpLog",
     "ParamLog",
     "PassNeededError",
+    "ReplayError",
     "TorchLensError",
     "ValidationReport",
     "get_model_activations",
     "get_model_metadata",
     "get_model_structure",
     "lint",
+    "log_backward",
     "log_forward_pass",
     "register_formula",
     "show_model_graph",

@@ -34,6 +34,7 @@ MODEL_ATTRIBUTES = {
 LAYER_ATTRIBUTES = {
     "layer_passes_total": "num_passes",
     "tensor": "activation",
+    "grad": "gradient",
     "tensor_contents": "activation",
     "tensor_fsize": "tensor_memory",
     "creation_args": "captured_args",

@@ -5,24 +5,31 @@ from __future__ import annotations
 import contextlib
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from .aliases import ARGUMENTS
 from .capture import rng
+from .capture.arguments import model_arguments
 from .capture.containers import fresh_copy, tensors_in
 from .capture.records import Recording
 from .capture.session import record
+from .capture.within import record_within
 from .draw.options import DrawOptions
 from .draw.show import check_before_the_run, draw
 from .errors import ArgumentError, FidelityWarning
 from .graph.sites import user_stack
+from .log.backward import BackwardPass, listening
 from .log.model_log import ModelLog
+from .log.settle import settle
+from .log.settle_autograd import settle_autograd
 from .options import Options
+from .selectors import Selector
 from .source import FuncCallLocation
 from .validate.report import ValidationReport
 
@@ -32,9 +39,18 @@ def log_forward_pass(
     input_args: Any = None,
     input_kwargs: Mapping[str, Any] | None = None,
     *,
-    layers_to_save: str | None = "all",
+    layers_to_save: str | int | Callable[[Any], Any] | Iterable[Selector] | None = "all",
+    activation_postfunc: Callable[[Tensor], Any] | None = None,
+    save_raw_activation: bool = True,
+    output_device: torch.device | str | None = None,
+    output_dtype: torch.dtype | None = None,
     random_seed: int | None = None,
     check_completeness: bool = False,
+    save_gradients: bool | str | int | Callable[[Any], Any] | Iterable[Selector] = False,
+    gradient_postfunc: Callable[[Tensor], Any] | None = None,
+    train_mode: bool = False,
+    detach_saved_tensors: bool = True,
+    module: str | None = None,
     vis_mode: str = "none",
     **drawing: Any,
 ) -> ModelLog:
@@ -43,26 +59,58 @@ def log_forward_pass(
     >>> log = tl.log_forward_pass(model, x)
     >>> log["fc"].activation.shape
     torch.Size([5, 5])
+    >>> tl.log_forward_pass(model, x, layers_to_save=["relu", "fc", -1]).layer_labels
+    ['relu_1_2', 'linear_1_3', 'relu_2_4', 'output_1_11']
 
     Args:
         model: the model; nothing in it is changed.
         input_args: one tensor, or a list or tuple of positional arguments. A model that takes a list, a dict or another
             container as its only argument gets it inside a list: `[batch]`.
         input_kwargs: keyword arguments.
-        layers_to_save: "all" keeps every value, None only the metadata.
+        layers_to_save: "all" keeps every value, None only the metadata. Otherwise what to keep: labels, module
+            addresses (what the module returned), numbers over the whole graph, parts of labels ("conv"), functions of
+            the operation's record, or a list of these. The log then lists what was saved. Labels and numbers are known
+            only when the forward pass is over: until then, a label keeps all layers of its type, a number all layers.
+        activation_postfunc: a function of each saved value; what it returns is in `layer.transformed_activation`.
+        save_raw_activation: False keeps only what the function returned.
+        output_device: where to put what is saved.
+        output_dtype: what to convert saved floating point values to.
         random_seed: seeds torch, NumPy and Python before the run. Without it the generators go on from where they are.
         check_completeness: watch the dispatcher too, and report in `log.completeness` whether every operation was seen.
+        save_gradients: True, or the layers whose gradients to keep, chosen as in `layers_to_save`. Any backward pass,
+            from any layer, then fills `layer.gradient`. Saved values stay connected to autograd, so that there is
+            something to begin from.
+        gradient_postfunc: a function of each saved gradient; what it returns is in `layer.transformed_gradient`.
+        train_mode: saved values stay connected to autograd: a loss computed from them trains the model.
+        detach_saved_tensors: False is the older way to ask for that, without the checks that go with it.
+        module: the address of a submodule to log alone, with what the model gives it; `"core:2"` is its second call.
+            The rest of the model runs plainly.
         vis_mode: "unrolled" or "rolled" draws the graph as well; the other arguments are those of `show_model_graph`.
 
     If the model raises, the exception is the model's own; `exception.partial_log` holds what was logged until then.
     """
-    options = Options.checked(layers_to_save, random_seed, check_completeness)
+    options = Options.checked(
+        layers_to_save=layers_to_save,
+        activation_postfunc=activation_postfunc,
+        save_raw_activation=save_raw_activation,
+        output_device=output_device,
+        output_dtype=output_dtype,
+        random_seed=random_seed,
+        check_completeness=check_completeness,
+        save_gradients=save_gradients,
+        gradient_postfunc=gradient_postfunc,
+        train_mode=train_mode,
+        detach_saved_tensors=detach_saved_tensors,
+    )
     picture = _picture(vis_mode, drawing)
-    args, kwargs = _arguments(model, input_args, input_kwargs)
-    recording, error = record(model, args, kwargs, options)
+    args, kwargs = model_arguments(model, input_args, input_kwargs)
+    recording, error = _recorded(model, module, args, kwargs, options)
     log = ModelLog(recording)
     if error is not None:
+        settle_autograd(log)
         raise _annotated(error, recording, log)
+    settle(log)
+    settle_autograd(log)
     for warning in recording.warnings:
         warnings.warn(warning, FidelityWarning, stacklevel=2)
     if picture is not None:
@@ -76,6 +124,7 @@ def get_model_metadata(
     input_kwargs: Mapping[str, Any] | None = None,
     *,
     random_seed: int | None = None,
+    module: str | None = None,
 ) -> ModelLog:
     """Log everything about a forward pass but the values: no more memory than the forward pass itself.
 
@@ -83,7 +132,9 @@ def get_model_metadata(
     >>> metadata["fc"].tensor_shape, metadata["fc"].activation
     ((5, 5), None)
     """
-    return log_forward_pass(model, input_args, input_kwargs, layers_to_save=None, random_seed=random_seed)
+    return log_forward_pass(
+        model, input_args, input_kwargs, layers_to_save=None, random_seed=random_seed, module=module
+    )
 
 
 def show_model_graph(
@@ -162,7 +213,7 @@ def validate_model_activations(
     checked against the log, and the log is checked for consistency. The model, the input and the random generators are
     left as they were.
     """
-    args, kwargs = _arguments(model, input_args, input_kwargs)
+    args, kwargs = model_arguments(model, input_args, input_kwargs)
     with rng.restored():
         seed = rng.begin(random_seed)
         expected = deepcopy(model)(*fresh_copy(args), **fresh_copy(kwargs))
@@ -178,22 +229,36 @@ def validate_model_activations(
     return report
 
 
-def _arguments(model: Any, input_args: Any, input_kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
-    if not isinstance(model, nn.Module):
-        raise ArgumentError(f"the first argument is the model, an nn.Module, not {_kind(model)}")
-    if input_kwargs is not None and not isinstance(input_kwargs, Mapping):
-        raise ArgumentError(f"input_kwargs is a dict of keyword arguments, not {_kind(input_kwargs)}")
-    if input_args is None:
-        args = []
-    elif type(input_args) in (list, tuple):
-        args = list(input_args)
-    else:
-        args = [input_args]
-    return args, dict(input_kwargs or {})
+def log_backward(loss: Tensor, **arguments: Any) -> list[BackwardPass]:
+    """Run `loss.backward()` and return what it did to each log that was made with `save_gradients`.
+
+    >>> log = tl.log_forward_pass(model, x, save_gradients=True)
+    >>> tl.log_backward(log[-1].activation.sum())
+    [BackwardPass(1: 11 nodes of 7 layers)]
+    >>> log["fc"].gradient.shape
+    torch.Size([5, 5])
+
+    The arguments are those of `Tensor.backward`.
+    """
+    before = [(log, len(log.backward_passes)) for log in listening]
+    loss.backward(**arguments)  # type: ignore[no-untyped-call]
+    passes = [log.backward_passes[-1] for log, count in before if len(log.backward_passes) > count]
+    if not passes:
+        raise ArgumentError("the backward pass came through no log that was made with save_gradients")
+    return passes
 
 
-def _kind(thing: Any) -> str:
-    return f"a class ({thing.__name__})" if isinstance(thing, type) else f"of type {type(thing).__name__}"
+def _recorded(
+    model: nn.Module, module: str | None, args: list[Any], kwargs: dict[str, Any], options: Options
+) -> tuple[Recording, BaseException | None]:
+    """The record of the model's run, or of one call of a submodule in it."""
+    if module is None:
+        return record(model, args, kwargs, options)
+    recording, error = record_within(model, module, args, kwargs, options)
+    if recording is None:  # the model raised before it came to the submodule
+        assert error is not None
+        raise error
+    return recording, error
 
 
 def _annotated(error: BaseException, recording: Recording, log: ModelLog) -> BaseException:

@@ -4,7 +4,9 @@ TorchLensError
  ├── ArgumentError        an argument that can't be used (also a ValueError)
  ├── DrawingError         a picture that could not be made
  ├── LayerNotFoundError   nothing in the log has that name (also a KeyError)
- └── PassNeededError      the layer has several passes and the answer differs (also an AttributeError)
+ ├── PassNeededError      the layer has several passes and the answer differs (also an AttributeError)
+ ├── DivergenceError      a new input takes another path through the model than the log did
+ └── ReplayError          an operation can't be run again
 FidelityWarning           something in the log may not be what it seems
 DrawingWarning            a picture was made in another way than asked for
 """
@@ -36,6 +38,14 @@ class LayerNotFoundError(TorchLensError, KeyError):
 
 class PassNeededError(TorchLensError, AttributeError):
     """The layer has several passes, and the answer differs between them."""
+
+
+class DivergenceError(TorchLensError):
+    """A new input takes another path through the model; the message says where, and the log is as it was."""
+
+
+class ReplayError(TorchLensError):
+    """An operation can't be run again from what was saved; the message says which and why."""
 
 
 class FidelityWarning(UserWarning):

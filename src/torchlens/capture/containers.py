@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -96,6 +97,32 @@ def rebuild(thing: Any, convert: Callable[[Any], Any]) -> Any:
         members = [convert(member) for member in thing]
         return kind(*members) if hasattr(thing, "_fields") else kind(members)
     return thing
+
+
+def reconstructed(thing: Any, kind: type, convert: Callable[[Any], Any], memo: dict[int, Any] | None = None) -> Any:
+    """A copy of whatever a model returns, with each member of a kind converted. What holds none of it stays as it is."""
+    memo = {} if memo is None else memo
+    if isinstance(thing, kind):
+        return convert(thing)
+    if isinstance(thing, _ATOMS) or id(thing) in memo:
+        return memo.get(id(thing), thing)
+    if type(thing) in (tuple, list, dict) or (isinstance(thing, tuple) and type(thing) is not torch.Size):
+        return rebuild(thing, lambda member: reconstructed(member, kind, convert, memo))
+    if isinstance(thing, (set, frozenset)):
+        return type(thing)(reconstructed(member, kind, convert, memo) for member in thing)
+    members = dict(thing.items()) if isinstance(thing, Mapping) else dict(getattr(thing, "__dict__", {}))
+    memo[id(thing)] = thing
+    changed = {key: reconstructed(member, kind, convert, memo) for key, member in members.items()}
+    changed = {key: member for key, member in changed.items() if member is not members[key]}
+    if not changed:
+        return thing
+    new = memo[id(thing)] = copy(thing)
+    for key, member in changed.items():
+        if isinstance(thing, Mapping):
+            new[key] = member
+        else:
+            object.__setattr__(new, key, member)
+    return new
 
 
 def fresh_copy(thing: Any) -> Any:

@@ -202,7 +202,7 @@ _RANDOM = {
     "_sample_dirichlet", "_standard_gamma", "alpha_dropout", "alpha_dropout_",
     "bernoulli", "bernoulli_", "binomial", "cauchy_", "dropout", "dropout_", "exponential_", "feature_alpha_dropout",
     "feature_alpha_dropout_", "feature_dropout", "feature_dropout_", "fractional_max_pool2d",
-    "fractional_max_pool3d", "geometric_", "gru", "log_normal_", "lstm", "multinomial", "native_dropout", "normal",
+    "fractional_max_pool3d", "geometric_", "gru", "kaiming_uniform_", "log_normal_", "lstm", "multinomial", "native_dropout", "normal",
     "normal_", "poisson", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm",
     "random_", "rnn_relu", "rnn_tanh", "rrelu", "rrelu_", "rrelu_with_noise", "rrelu_with_noise_",
     "scaled_dot_product_attention", "uniform_",

@@ -16,8 +16,12 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from ..options import Options
+    from .choose import Chooser
     from .dispatcher import Completeness
+    from .following import Connections
     from .functions import Function
+    from .gradients import Gradients
 
 #: Frames from the call outwards to the module call it ran in, flattened: code, instruction, code, instruction, ...
 Site = tuple[Any, ...]
@@ -56,7 +60,7 @@ class Value:
     that a call wrote into without returning it, "output" a tensor that the model returned.
     """
 
-    __slots__ = ("_facts", "address", "call", "grad_fn", "index", "position", "role", "saved")
+    __slots__ = ("_facts", "address", "call", "grad_fn", "index", "position", "role", "saved", "transformed")
 
     def __init__(
         self,
@@ -77,6 +81,7 @@ class Value:
         self._facts = facts  # shape, type and device; None if the saved tensor can tell
         self.grad_fn = grad_fn  # class name; "" for a leaf that requires grad; None when no grad is required
         self.saved = saved
+        self.transformed: Any = None  # what the user's function made of it
 
     @property
     def facts(self) -> Facts:
@@ -101,7 +106,8 @@ class Value:
     @property
     def nbytes(self) -> int:
         """Elements times their size; 0 for a nested tensor that was not saved, whose shape does not tell."""
-        if self.saved is not None:
+        if self._facts is None or (self.saved is not None and self.saved.is_nested):
+            assert self.saved is not None
             return self.saved.numel() * self.saved.element_size()
         return 0 if -1 in self.shape else self.shape.numel() * self.dtype.itemsize
 
@@ -226,8 +232,13 @@ class Recording:
     events: list[Event] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     completeness: Completeness | None = None  # if it was asked for
-    output: Any = None  # what the model returned, with values in place of tensors
-    values_kept: bool = True
+    connections: Connections | None = None  # if values are to stay connected to autograd
+    gradients: Gradients | None = None  # if they were asked for
+    output: Any = None  # what the model returned, with the values of the output entries in place of tensors
+    options: Options | None = None
+    grad_enabled: bool = True  # where the forward pass began, and not in inference mode
+    values_kept: bool = True  # all of them, as they were
+    chooser: Chooser | None = None  # until it is settled which values are meant
     complete: bool = False  # False when the forward raised
     seed: int = 0
     start_time: float = 0.0

@@ -13,9 +13,13 @@ from torch import Tensor, nn
 from .._torch import UninitializedTensorMixin, no_torch_function
 from ..options import Options
 from . import rng
+from .choose import Chooser
 from .containers import tensors_in
 from .dispatcher import Fallback, Witness
-from .identity import Residents
+from .following import FollowingIdentity
+from .gradients import Gradients
+from .identity import Identity, Residents
+from .keeping import Keeper, Transform
 from .modules import watch_modules
 from .records import ModuleInfo, Recording, TensorInfo
 from .surroundings import prepared_surroundings
@@ -27,9 +31,17 @@ def record(
 ) -> tuple[Recording, BaseException | None]:
     """Run `model(*args, **kwargs)` once, as it is; return the record of it and what it raised, if it did."""
     started = time.perf_counter()
-    recording = Recording(type(model).__name__, values_kept=options.layers_to_save == "all")
+    recording = Recording(type(model).__name__, values_kept=options.keeps_all)
+    recording.options = options
+    recording.grad_enabled = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
     modules = _describe_modules(model, recording)
-    tracer = Tracer(recording, _describe_tensors(modules, recording), list(modules))
+    keeper = Keeper()
+    if options.layers_to_save is not None and not options.keeps_all:
+        # What is to stay connected to autograd is transformed when the forward pass is over.
+        transform = None if options.follows_autograd else transform_of(options)
+        recording.chooser = Chooser(recording, keeper, options.selection, transform)
+    identity = FollowingIdentity if options.follows_autograd else Identity
+    tracer = Tracer(recording, _describe_tensors(modules, recording), list(modules), keeper, identity)
     recording.seed = rng.begin(options.random_seed)
     recording.start_time = time.time()
     error = None
@@ -37,6 +49,7 @@ def record(
         with no_torch_function():
             for path, tensor in _input_tensors(args, kwargs):
                 tracer.identity.add_input(tensor, path)
+            tracer.choose()
         watched = _dispatcher_watched(tracer, modules, options)
         with prepared_surroundings(_is_tracer), watch_modules(modules, tracer), watched, tracer:
             result = model(*args, **kwargs)
@@ -47,10 +60,19 @@ def record(
     except BaseException as raised:
         error = raised
         _forget_unfinished(recording)
+    if isinstance(tracer.identity, FollowingIdentity):
+        _keep_autograd(tracer.identity, recording, options)
     tracer.close()
     recording.end_time = time.time()
     recording.seconds = time.perf_counter() - started
     return recording, error
+
+
+def _keep_autograd(identity: FollowingIdentity, recording: Recording, options: Options) -> None:
+    recording.connections = identity.connections
+    if options.save_gradients:
+        edges = {index: edge for index, edge in identity.edges.items() if index < len(recording.values)}
+        recording.gradients = Gradients(recording, edges, options.gradient_postfunc)
 
 
 @contextmanager
@@ -62,6 +84,13 @@ def _dispatcher_watched(tracer: Tracer, modules: Iterable[nn.Module], options: O
         if any(isinstance(module, torch.jit.ScriptModule) for module in modules):
             stack.enter_context(Fallback(tracer))
         yield
+
+
+def transform_of(options: Options) -> Transform | None:
+    if not options.transforms:
+        return None
+    raw, device, dtype = options.save_raw_activation, options.output_device, options.output_dtype
+    return Transform(options.activation_postfunc, raw, device, dtype)
 
 
 def _is_tracer(mode: Any) -> bool:

@@ -2,31 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, overload
 
+from torch import Tensor, nn
+
 from ..aliases import MODEL_ATTRIBUTES, Aliased
+from ..capture.arguments import model_arguments
 from ..capture.dispatcher import Completeness
 from ..capture.records import Recording, Value
+from ..capture.session import record
 from ..draw.dot import to_dot
 from ..draw.options import DrawOptions
 from ..draw.show import draw
 from ..draw.view import make_view
+from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError, PassNeededError
 from ..graph.graph import Graph
 from ..graph.layers import used_params
+from ..rerun.refresh import refreshed
+from ..rerun.replay import replay_graph
 from ..validate.lint import lint
 from ..validate.report import Problem, ValidationReport
 from ..validate.validate import validate_graph
 from ..words import human_size
 from . import text
+from .backward import BackwardPass, GradFnLog, gradients_of, memory_of
 from .layer_log import LayerLog
 from .lookup import Lookup
 from .networks import to_networkx
 from .op_log import OpLog
 from .records import Accessor, BufferLog, ModuleLog, ParamLog, buffers_of, modules_of, params_of
+from .settle import settle
+from .settle_autograd import settle_autograd
 from .summary import Text, summarize
 
 
@@ -96,7 +107,7 @@ class ModelLog(Aliased):
             number = key.__index__()
         except AttributeError:
             raise TypeError(f"a log is indexed by a name, a number or a slice, not {key!r}") from None
-        return self._op(self._lookup.place(number))
+        return self._op(self._numbered(number))
 
     def _op(self, place: int) -> OpLog:
         op = self._ops.get(place)
@@ -104,16 +115,30 @@ class ModelLog(Aliased):
             op = self._ops[place] = OpLog(self.graph, place)
         return op
 
+    def _numbered(self, number: int) -> int:
+        listed = self.graph.listed
+        if not -len(listed) <= number < len(listed):
+            raise LayerNotFoundError(
+                f"no operation {number}: the log has {len(listed)}, numbered 0 to {len(listed) - 1}"
+            )
+        return listed[number]
+
     def _layer(self, layer: int) -> OpLog | LayerLog:
         """A layer of the graph by its number: its only operation, or all its passes."""
         places = self.graph.layer_entries[layer]
         return self._op(places[0]) if len(places) == 1 else LayerLog(self.graph, layer)
 
     def __len__(self) -> int:
-        return len(self.graph.entries)
+        """How many operations the log lists: all, or the saved ones if it was told what to save."""
+        return len(self.graph.listed)
 
     def __iter__(self) -> Iterator[OpLog]:
-        return (self._op(place) for place in range(len(self)))
+        return (self._op(place) for place in self.graph.listed)
+
+    @property
+    def all_ops(self) -> list[OpLog]:
+        """Every operation of the forward pass, in order, also those that the log does not list."""
+        return [self._op(place) for place in range(len(self.graph.entries))]
 
     def __contains__(self, key: object) -> bool:
         if isinstance(key, OpLog):
@@ -128,18 +153,19 @@ class ModelLog(Aliased):
 
     @property
     def layer_list(self) -> list[OpLog]:
-        """Every operation, in order."""
+        """The operations, in order."""
         return list(self)
 
     @property
     def layer_labels(self) -> list[str]:
         """The name of every layer, in order; a layer of several passes is named once."""
-        return list(self.graph.layer_labels)
+        layers = dict.fromkeys(self.graph.layers[place] for place in self.graph.listed)
+        return [self.graph.layer_labels[layer] for layer in layers]
 
     @property
     def op_labels(self) -> list[str]:
         """The name of every operation, in order, with the pass where there are several."""
-        return [self.graph.label(place) for place in range(len(self))]
+        return [self.graph.label(place) for place in self.graph.listed]
 
     @cached_property
     def modules(self) -> Accessor[ModuleLog]:
@@ -267,18 +293,18 @@ class ModelLog(Aliased):
     @property
     def internally_initialized_layers(self) -> list[str]:
         """Tensors made inside the model from nothing, such as by `torch.rand`."""
-        return [op.label for op in self if op.is_internally_initialized]
+        return [op.label for op in self.all_ops if op.is_internally_initialized]
 
     @property
     def internally_terminated_bool_layers(self) -> list[str]:
         """Single bools that decided something and went nowhere else."""
-        return [op.label for op in self if op.is_terminal_bool_layer]
+        return [op.label for op in self.all_ops if op.is_terminal_bool_layer]
 
     # ---- tensors --------------------------------------------------------------------------------------------
 
     @property
     def num_tensors_total(self) -> int:
-        return len(self)
+        return len(self.graph.entries)
 
     @property
     def num_tensors_saved(self) -> int:
@@ -300,7 +326,7 @@ class ModelLog(Aliased):
     @property
     def saved_activation_memory(self) -> int:
         """Bytes of the tensors that were saved."""
-        if len(self._saved) == len(self):
+        if len(self._saved) == self.num_tensors_total:
             return self.total_activation_memory
         return sum(value.nbytes for value in self._saved)
 
@@ -406,6 +432,119 @@ class ModelLog(Aliased):
         report.problems += [Problem("lint", None, problem) for problem in lint(self)]
         return report
 
+    # ---- backward passes ------------------------------------------------------------------------------------
+
+    def log_backward(self, loss: Tensor, **arguments: Any) -> BackwardPass:
+        """Run `loss.backward()` and return what it did; each layer then has its gradient.
+
+        >>> trained = tl.log_forward_pass(model, x, save_gradients=True)
+        >>> trained.log_backward(trained[-1].activation.sum())
+        BackwardPass(1: 11 nodes of 7 layers)
+        >>> trained["fc"].gradient.shape
+        torch.Size([5, 5])
+
+        The arguments are those of `Tensor.backward`. Calling `loss.backward()` yourself does the same.
+        """
+        before = len(self.backward_passes)
+        loss.backward(**arguments)  # type: ignore[no-untyped-call]
+        passes = self.backward_passes
+        if len(passes) == before:
+            raise ArgumentError("the loss was not computed from this forward pass, so no gradient came through it")
+        return passes[-1]
+
+    @property
+    def backward_passes(self) -> list[BackwardPass]:
+        """The backward passes through this forward pass so far; the log must have been made with save_gradients."""
+        return [BackwardPass(self.graph, number) for number in range(len(gradients_of(self.graph).passes))]
+
+    @property
+    def grad_fns(self) -> list[GradFnLog]:
+        """Autograd's graph: its nodes, each with its operation; the log must have been made with save_gradients."""
+        return [GradFnLog(self.graph, number) for number in range(len(gradients_of(self.graph).nodes))]
+
+    @property
+    def saved_for_backward_memory(self) -> int:
+        """Bytes that autograd keeps of the forward pass for the backward pass, each once, without parameters."""
+        return memory_of(saved for node in gradients_of(self.graph).nodes for saved in node.saved)
+
+    @property
+    def saved_for_backward_memory_str(self) -> str:
+        return human_size(self.saved_for_backward_memory)
+
+    # ---- running it again -----------------------------------------------------------------------------------
+
+    def replay(self, from_layer: str | int | None = None, values: Mapping[str | int, Tensor] | None = None) -> Any:
+        """Compute the operations again without the model's own code, and return what the model would return.
+
+        >>> bool((log.replay() == log[-1].activation).all())         # everything, from the inputs
+        True
+        >>> changed = log.replay(values={"linear_1_3": torch.zeros(5, 5)})   # only what comes of this layer
+        >>> log.replay(from_layer="fc").shape                        # from its saved value on
+        torch.Size([5, 5])
+
+        Args:
+            from_layer: compute only what comes of this layer.
+            values: other tensors in place of the saved ones, by layer; what comes of them is computed again.
+
+        Random operations draw what they drew. The parameters are the model's, as they are now. In autograd (that is, not
+        under `torch.no_grad()`) the result can be differentiated with respect to them and to `values`.
+        """
+        given: dict[int, Tensor | None] = {}
+        if from_layer is not None:
+            given[self._single(from_layer)] = None
+        for key, tensor in (values or {}).items():
+            if not isinstance(tensor, Tensor):
+                raise ArgumentError(f"values maps layers to tensors; {key!r} is mapped to {type(tensor).__name__}")
+            given[self._single(key)] = tensor
+        return replay_graph(self.graph, given or None)
+
+    def _single(self, key: str | int) -> int:
+        op = self[key]
+        if isinstance(op, LayerLog):
+            raise PassNeededError(f"{op.layer_label} has {op.num_passes} passes; name one: '{op.layer_label}:1'")
+        return op._value.index
+
+    def save_new_activations(
+        self,
+        model: nn.Module,
+        input_args: Any = None,
+        input_kwargs: Mapping[str, Any] | None = None,
+        *,
+        layers_to_save: Any = None,
+        random_seed: int | None = None,
+        train_mode: bool | None = None,
+    ) -> None:
+        """Run the model on another input and put its values into this log, whose graph stays as it is.
+
+        >>> log = tl.log_forward_pass(model, x)
+        >>> log.save_new_activations(model, torch.zeros(5, 5))
+        >>> log["input_1"].activation.sum().item()
+        0.0
+
+        Args:
+            layers_to_save: as in `log_forward_pass`; None for what the log saved before.
+            random_seed: as in `log_forward_pass`.
+            train_mode: as in `log_forward_pass`; None for what it was before.
+
+        If the new input takes another path through the model (another branch, another number of loops), the error says
+        where, and the log is as it was. Layers that were taken out of the log before keep their values.
+        """
+        assert self._recording.options is not None
+        options = self._recording.options.again(layers_to_save, random_seed, train_mode)
+        args, kwargs = model_arguments(model, input_args, input_kwargs)
+        recording, error = record(model, args, kwargs, options)
+        if error is not None:
+            raise error
+        new = ModelLog(recording)
+        new.__dict__["graph"] = refreshed(self.graph, recording)
+        settle(new)
+        settle_autograd(new)
+        for warning in recording.warnings:
+            warnings.warn(warning, FidelityWarning, stacklevel=2)
+        self.__dict__.clear()
+        self.__dict__.update(new.__dict__)
+
+    # ---- elsewhere ------------------------------------------------------------------------------------------
     def draw(self, **drawing: Any) -> Path:
         """Draw the graph, write the picture and show it; returns the file's path.
 

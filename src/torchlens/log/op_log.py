@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
@@ -12,16 +13,16 @@ from torch import Tensor
 
 from ..aliases import LAYER_ATTRIBUTES, Aliased
 from ..capture.containers import rebuild
+from ..capture.naming import operator_of
 from ..capture.records import Call, Value
 from ..graph import ancestry
 from ..graph.graph import Graph
-from ..graph.labels import operator_of
 from ..graph.layers import used_params
 from ..graph.link import argument_values
 from ..graph.sites import user_stack
 from ..source import FuncCallLocation
 from ..words import human_size
-from . import text
+from . import backward, text
 
 
 class OpLog(Aliased):
@@ -124,18 +125,45 @@ class OpLog(Aliased):
                 names.add(modules.label(call))
                 if modules.call_counts[modules.calls[call].module] == 1:
                     names.add(modules.address(call))
-        return [self._place - len(self._graph.entries), self._place, *sorted(names)]
+        listed = self._graph.listed
+        number = bisect_left(listed, self._place)
+        numbers = [number - len(listed), number] if listed[number : number + 1] == [self._place] else []
+        return [*numbers, *sorted(names)]
 
     # ---- the tensor -----------------------------------------------------------------------------------------
 
     @property
     def activation(self) -> Tensor | None:
         """The tensor as it was when the operation returned; None if it was not saved."""
-        return self._value.saved
+        connections = self._graph.recording.connections
+        connected = connections.tensor(self._value) if connections is not None else None
+        return self._value.saved if connected is None else connected
 
     @property
     def has_saved_activation(self) -> bool:
-        return self._value.saved is not None
+        """Was the tensor saved, or what `activation_postfunc` made of it?"""
+        return self._value.saved is not None or self._value.transformed is not None
+
+    @property
+    def transformed_activation(self) -> Any:
+        """What `activation_postfunc` made of the tensor; None if there was none."""
+        return self._value.transformed
+
+    @property
+    def transformed_activation_shape(self) -> tuple[int, ...] | None:
+        made = self._value.transformed
+        return tuple(made.shape) if isinstance(made, Tensor) else None
+
+    @property
+    def transformed_activation_dtype(self) -> torch.dtype | None:
+        made = self._value.transformed
+        return made.dtype if isinstance(made, Tensor) else None
+
+    @property
+    def transformed_activation_memory(self) -> int | None:
+        """Bytes."""
+        made = self._value.transformed
+        return made.numel() * made.element_size() if isinstance(made, Tensor) else None
 
     @property
     def tensor_shape(self) -> tuple[int, ...]:
@@ -170,6 +198,42 @@ class OpLog(Aliased):
     @property
     def iterable_output_index(self) -> int | None:
         return self._value.position
+
+    # ---- backward passes ------------------------------------------------------------------------------------
+
+    @property
+    def gradients(self) -> list[Tensor | None]:
+        """The gradient of the tensor in each backward pass so far; None for a pass that did not reach it."""
+        return backward.gradients_by_pass(self._graph, self._value.index)
+
+    @property
+    def gradient(self) -> Tensor | None:
+        """The gradient from the last backward pass that reached it; None if none did, or gradients are not saved."""
+        return backward.last(self.gradients)  # type: ignore[no-any-return]
+
+    @property
+    def transformed_gradients(self) -> list[Any]:
+        """What `gradient_postfunc` made of each gradient."""
+        return backward.gradients_by_pass(self._graph, self._value.index, transformed=True)
+
+    @property
+    def transformed_gradient(self) -> Any:
+        """What `gradient_postfunc` made of the last gradient."""
+        return backward.last(self.transformed_gradients)
+
+    @property
+    def grad_fns(self) -> list[backward.GradFnLog]:
+        """The nodes of autograd's graph that the operation made; known to a log with gradients."""
+        return backward.grad_fns_of(self._graph, self._place)
+
+    @property
+    def saved_for_backward_memory(self) -> int:
+        """Bytes that autograd keeps of the forward pass for this operation, parameters not counted."""
+        return backward.memory_of(saved for node in self.grad_fns for saved in node.saved_tensors)
+
+    @property
+    def saved_for_backward_memory_str(self) -> str:
+        return human_size(self.saved_for_backward_memory)
 
     # ---- the function ---------------------------------------------------------------------------------------
 

@@ -47,10 +47,10 @@ def _structure(log: ModelLog) -> str:
 
 
 def _layer_lines(graph: Graph) -> Iterator[str]:
-    for place, layer in enumerate(graph.layers):
-        total = len(graph.layer_entries[layer])
+    for number, place in enumerate(graph.listed):
+        total = len(graph.layer_entries[graph.layers[place]])
         passes = f" ({graph.passes[place]}/{total} passes)" if total > 1 else ""
-        yield f"{place}: {graph.label(place)}{passes}"
+        yield f"{number}: {graph.label(place)}{passes}"
 
 
 def _hierarchy(graph: Graph) -> Iterator[str]:
@@ -97,7 +97,7 @@ def describe_op(op: OpLog) -> str:
         [
             f"Layer {op.layer_label}{passes}, operation {op.operation_num}/{total}:",
             f"Output tensor: shape={op.tensor_shape}, dtype={op.tensor_dtype}, size={op.tensor_memory_str}",
-            f"\t{_corner(op.activation)}",
+            f"\t{_corner(op._value.saved)}",
             f"Params: {_params(op)}",
             f"Parent Layers: {_listed(op.parent_layers)}",
             f"Child Layers: {_listed(op.child_layers)}",

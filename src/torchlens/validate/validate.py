@@ -17,7 +17,7 @@ from .replay import NotReplayable, replay
 from .report import Problem, ValidationReport
 
 #: Functions whose result is whatever the memory held.
-_UNINITIALISED = {
+UNINITIALISED = {
     "empty", "empty_like", "empty_permuted", "empty_strided", "new", "new_empty", "new_empty_strided", "resize_",
 }  # fmt: skip
 
@@ -58,7 +58,7 @@ def _check_output(value: Value, call: Call, label: str, report: ValidationReport
 def _check_call(graph: Graph, call: Call, report: ValidationReport, perturb: bool) -> None:
     entries = [(graph.label(graph.place[v.index]), v) for v in call.outputs if v.index in graph.place]
     labels = [label for label, _ in entries]
-    if call.function.name in _UNINITIALISED:
+    if call.function.name in UNINITIALISED:
         report.given += labels
         return
     try:
@@ -122,8 +122,8 @@ def _has_influence(call: Call, parent: Value, baseline: list[Tensor]) -> bool:
     return False
 
 
-def _substitute(parent: Value, change: Callable[[Tensor], Tensor], value: Value, saved: Tensor) -> Tensor:
-    return change(saved) if value is parent else saved
+def _substitute(parent: Value, change: Callable[[Tensor], Tensor], value: Value, saved: Tensor | None) -> Tensor | None:
+    return change(saved) if value is parent and saved is not None else saved
 
 
 def _affine(tensor: Tensor) -> Tensor:
