@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .arrange import ARROW, ASIDE, BESIDE, CONVERGE, Arrangement, Box, Plan, arrange, plan, slots_width
+from .arrange import Arrangement, arrange, plan
 from .elements import Text, View
 from .lanes import LONG
 from .measure import EDGE_SIZE, GROUP_SIZE, NODE_SIZE, block_size, node_size, wrapped
 from .nesting import Nesting, Piece, Point, nest
+from .room import ARROW, ASIDE, BESIDE, CONVERGE, Box, Plan
+from .zones import slots_width
 
 ROUND = 14.0  # the radius of a corner
 CURVE = 0.45  # makes a cubic curve a quarter of a circle
