@@ -104,7 +104,7 @@ def log_forward_pass(
         train_mode=train_mode,
         detach_saved_tensors=detach_saved_tensors,
     )
-    picture = _picture(vis_mode, drawing)
+    picture = _picture(vis_mode, drawing, default="none")
     args, kwargs = model_arguments(model, input_args, input_kwargs)
     recording, error = recorded(model, module, args, kwargs, options)
     log = ModelLog(recording)
@@ -176,17 +176,18 @@ def show_model_graph(
             two layers of the edge, or the module.
         renderer: "graphviz", "builtin", or "auto" for Graphviz where it is installed and can cope.
     """
-    options = _picture(vis_mode, drawing)
+    options = _picture(vis_mode, drawing, default="unrolled")
     if options is None:
         raise ArgumentError('vis_mode is "unrolled" or "rolled": with "none" there is nothing to draw')
     return draw(get_model_metadata(model, input_args, input_kwargs, random_seed=random_seed), options)
 
 
-def _picture(vis_mode: Any, drawing: dict[str, Any]) -> DrawOptions | None:
+def _picture(vis_mode: Any, drawing: dict[str, Any], default: str) -> DrawOptions | None:
     """The options of a picture, checked before the model runs; None if none is wanted."""
-    older = [name for name in drawing if ARGUMENTS.get(name) == "vis_mode"]
-    if older:
-        vis_mode = drawing.pop(older[0])
+    for older in [name for name in drawing if ARGUMENTS.get(name) == "vis_mode"]:
+        if vis_mode != default:
+            raise ArgumentError(f"{older!r} and 'vis_mode' are one argument: give it once")
+        vis_mode = drawing.pop(older)
     wanted = vis_mode not in ("none", None)
     options = DrawOptions.checked(**drawing, **({"vis_mode": vis_mode} if wanted else {}))
     if not wanted:
