@@ -258,10 +258,10 @@ def validate_backward_pass(
     report = BackwardReport()
     with rng.restored(), torch.enable_grad():
         seed = rng.begin(random_seed)
-        plain, plain_args, plain_kwargs = deepcopy(model), fresh_copy(args), fresh_copy(kwargs)
+        plain, plain_args, plain_kwargs = copied(model), fresh_copy(args), fresh_copy(kwargs)
         hooked = hooked_gradients(plain, lambda: _loss(loss_of(plain(*plain_args, **plain_kwargs))))
 
-        twin, twin_args, twin_kwargs = deepcopy(model), fresh_copy(args), fresh_copy(kwargs)
+        twin, twin_args, twin_kwargs = copied(model), fresh_copy(args), fresh_copy(kwargs)
         log = log_forward_pass(twin, twin_args, twin_kwargs, random_seed=seed, save_gradients=True)
         loss = _loss(loss_of(log._output()))
         tensors = {op.label: op.activation for op in log if op.activation is not None and op.activation.requires_grad}
