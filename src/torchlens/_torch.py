@@ -42,6 +42,7 @@ __all__ = [
     "pop_mode",
     "push_mode",
     "saved_for_backward",
+    "set_grad_enabled",
     "storage_address",
     "swap_function",
     "transform_levels",
@@ -65,6 +66,8 @@ no_torch_function = _C.DisableTorchFunction
 
 push_mode = _C._push_on_torch_function_stack
 pop_mode = _C._pop_torch_function_stack
+
+set_grad_enabled = _C._set_grad_enabled
 
 #: Where a tensor's storage object lives: equal for tensors that share memory. Raises for layouts without storage.
 storage_address = _C._storage_address
@@ -196,7 +199,8 @@ def hook_node_output(node: Any, output: int, hook: Callable[[Tensor], None]) -> 
 
 def saved_for_backward(node: Any) -> Iterator[tuple[str, Tensor]]:
     """The tensors that an autograd node keeps, as they are: what hooks have put away is not fetched back."""
-    for name in _names_of_saved(type(node)):
+    kind: type = type(node)
+    for name in _names_of_saved(kind):
         saved = getattr(node, "_raw_saved_" + name)
         for each in saved if isinstance(saved, (tuple, list)) else [saved]:
             if each.unpack_hook is None and isinstance(each.data, Tensor):

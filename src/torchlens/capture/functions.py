@@ -34,6 +34,7 @@ class Function:
         "communicates",
         "escapes",
         "foreign",
+        "fresh",
         "func",
         "layer_type",
         "name",
@@ -56,6 +57,7 @@ class Function:
         self.reshapes = name in _RESHAPES  # overwrites a tensor's geometry, not its memory
         self.random = name in _RANDOM
         self.reads = name in _READS  # turns a tensor into a Python value
+        self.fresh = name in _FRESH  # its result lies in new memory, always
         self.communicates = False  # with other processes
         self.foreign = False  # an operator of somebody else's: it may write where its schema does not say so
         self.uncounted = name in _UNCOUNTED  # lets two tensors share memory without counting each other's writes
@@ -195,6 +197,15 @@ _READS = {
     "item", "numpy", "tolist",
 }  # fmt: skip
 
+# The results of these never share memory with their arguments: spares a look at where they lie. Far from complete.
+_FRESH = {
+    "_native_multi_head_attention", "abs", "adaptive_avg_pool2d", "add", "addmm", "avg_pool2d", "baddbmm", "batch_norm",
+    "bmm", "cat", "conv1d", "conv2d", "conv3d", "cos", "cumsum", "div", "embedding", "eq", "exp", "ge", "gelu",
+    "group_norm", "gt", "hardswish", "layer_norm", "le", "leaky_relu", "linear", "log", "log_softmax", "lt", "matmul",
+    "max_pool2d", "mean", "mm", "mul", "ne", "neg", "pow", "relu", "rms_norm", "rsqrt", "sigmoid", "silu", "sin",
+    "softmax", "sqrt", "stack", "sub", "sum", "tanh", "tril", "triu", "where",
+}  # fmt: skip
+
 _RESHAPES = {
     "as_strided_", "detach_", "rename_", "resize_", "resize_as_", "set_", "squeeze_", "swapaxes_", "swapdims_", "t_",
     "transpose_", "unsqueeze_",
@@ -219,7 +230,8 @@ _RANDOM = {
     "_sample_dirichlet", "_standard_gamma", "alpha_dropout", "alpha_dropout_",
     "bernoulli", "bernoulli_", "binomial", "cauchy_", "dropout", "dropout_", "exponential_", "feature_alpha_dropout",
     "feature_alpha_dropout_", "feature_dropout", "feature_dropout_", "fractional_max_pool2d",
-    "fractional_max_pool3d", "geometric_", "gru", "kaiming_uniform_", "log_normal_", "lstm", "multinomial", "native_dropout", "normal",
+    "fractional_max_pool3d", "geometric_", "gru", "kaiming_uniform_", "log_normal_", "lstm", "multinomial",
+    "native_dropout", "normal",
     "normal_", "poisson", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm",
     "random_", "rnn_relu", "rnn_tanh", "rrelu", "rrelu_", "rrelu_with_noise", "rrelu_with_noise_",
     "scaled_dot_product_attention", "uniform_",

@@ -19,7 +19,7 @@ from .._torch import UninitializedTensorMixin
 from .functions import ALIAS_UPDATE, IMPLICIT_VIEW, UNWRAP, WRAP, Function
 from .keeping import Keeper, address_of, copied, layout_of, memory_behind
 from .origins import Origins
-from .records import Facts, Layout, Recording, Value
+from .records import Layout, Recording, Value, facts_of
 
 #: Adds a call that no code made: (function, arguments, keyword arguments, tensor it explains, role, address).
 Synthesize = Callable[[Function, tuple[Any, ...], Mapping[str, Any], Tensor, str, "str | None"], Value]
@@ -64,6 +64,7 @@ class Identity:
         self.keeper = keeper
         self.foreign = keeper.foreign
         self.unchosen: list[tuple[Value, Tensor]] | None = [] if choosing else None  # new values, to be kept or not
+        self.watchful = False  # a tensor's version no longer tells whether it has changed
         self.residents = residents
         self.synthesize = synthesize
         self.live: dict[int, tuple[ref[Tensor], Value, int]] = {}
@@ -108,18 +109,24 @@ class Identity:
     # ---- registration ---------------------------------------------------------------------------------------
 
     def new_value(
-        self, tensor: Tensor, role: str, call: int = -1, position: int | None = None, address: str | None = None
+        self,
+        tensor: Tensor,
+        role: str,
+        call: int = -1,
+        position: int | None = None,
+        address: str | None = None,
+        fresh: bool = False,
     ) -> Value:
-        """Record that `tensor` now holds a new value."""
+        """Record that `tensor` now holds a new value; `fresh` if nobody else can have its memory."""
         grad_fn = None
         if tensor.requires_grad:
             node = tensor.grad_fn
             grad_fn = "" if node is None else type(node).__name__
         saved = facts = None
         if self.keeping:
-            saved = self.keeper.keep(tensor)
-        if saved is None or saved.is_nested:
-            facts = _facts(tensor)
+            saved = self.keeper.keep(tensor, fresh)
+        if saved is None:
+            facts = facts_of(tensor)
         values = self.recording.values
         value = Value(len(values), role, call, position, address, facts, grad_fn, saved)
         values.append(value)
@@ -173,6 +180,7 @@ class Identity:
                 self._snapshot(tensor, value)
             self.foreign.add(address)
             self.exposed.add(address)
+            self.watchful = True
 
     def _snapshot(self, tensor: Tensor, value: Value) -> None:
         copy = copied(tensor)
@@ -227,6 +235,7 @@ class Identity:
         address = address_of(tensor)
         if address is not None:
             self.unversioned.add(address)
+            self.watchful = True
 
     def _own_memory(self, tensor: Tensor) -> int:
         """Cut `tensor` loose from its lazy copies; return where its memory is now, 0 if it has none."""
@@ -313,7 +322,7 @@ class Identity:
             self.origins.add_used(tensor, bool(self.exports))
         if tensor.grad_fn is not None:
             self.recording.warnings.append(
-                f"a tensor of shape {tuple(_facts(tensor)[0])} was computed by something that could not be seen "
+                f"a tensor of shape {tuple(facts_of(tensor)[0])} was computed by something that could not be seen "
                 "(a compiled extension, a thread of another library, code before the forward pass); it is logged as a "
                 "'source'"
             )
@@ -344,7 +353,7 @@ class Identity:
     def _add_param(self, tensor: Tensor, address: str) -> Value:
         params = self.recording.params
         grad_fn = "" if tensor.requires_grad else None
-        value = Value(len(params), "param", -1, None, address, _facts(tensor), grad_fn, tensor)
+        value = Value(len(params), "param", -1, None, address, facts_of(tensor), grad_fn, tensor)
         params.append(value)
         self.recording.param_versions.append(version_of(tensor))
         self.param_values.setdefault(address_of(tensor) or 0, []).append(value)
@@ -404,14 +413,6 @@ def version_of(tensor: Tensor | None) -> int:
         return _UNVERSIONED if tensor is None else tensor._version
     except RuntimeError:
         return _UNVERSIONED
-
-
-def _facts(tensor: Tensor) -> Facts:
-    try:
-        shape = tensor.shape
-    except RuntimeError:  # a nested tensor: so many tensors, of sizes that differ
-        shape = torch.Size((tensor.size(0), *[-1] * (tensor.dim() - 1)))
-    return shape, tensor.dtype, tensor.device
 
 
 def _overlap(one: Layout | None, other: Layout | None) -> bool:

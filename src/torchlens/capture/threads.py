@@ -57,6 +57,10 @@ class SharedTracer(Tracer):
             self.identity.synthesize = self._synthesize
             return super()._record(function, func, args, kwargs)
 
+    def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        with self.turn:
+            return super().record(func, args, kwargs)
+
     @contextmanager
     def bookkeeping(self) -> Iterator[None]:
         with self.turn, super().bookkeeping():
