@@ -6,7 +6,6 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,10 @@ from .aliases import ARGUMENTS
 from .capture import rng
 from .capture.arguments import model_arguments
 from .capture.containers import fresh_copy, tensors_in
+from .capture.modules import copied
 from .capture.records import Recording
 from .capture.session import record
+from .capture.surroundings import plain_surroundings
 from .capture.within import recorded
 from .draw.options import DrawOptions
 from .draw.show import check_before_the_run, draw
@@ -103,7 +104,7 @@ def log_forward_pass(
         train_mode=train_mode,
         detach_saved_tensors=detach_saved_tensors,
     )
-    picture = _picture(vis_mode, drawing)
+    picture = _picture(vis_mode, drawing, default="none")
     args, kwargs = model_arguments(model, input_args, input_kwargs)
     recording, error = recorded(model, module, args, kwargs, options)
     log = ModelLog(recording)
@@ -175,17 +176,18 @@ def show_model_graph(
             two layers of the edge, or the module.
         renderer: "graphviz", "builtin", or "auto" for Graphviz where it is installed and can cope.
     """
-    options = _picture(vis_mode, drawing)
+    options = _picture(vis_mode, drawing, default="unrolled")
     if options is None:
         raise ArgumentError('vis_mode is "unrolled" or "rolled": with "none" there is nothing to draw')
     return draw(get_model_metadata(model, input_args, input_kwargs, random_seed=random_seed), options)
 
 
-def _picture(vis_mode: Any, drawing: dict[str, Any]) -> DrawOptions | None:
+def _picture(vis_mode: Any, drawing: dict[str, Any], default: str) -> DrawOptions | None:
     """The options of a picture, checked before the model runs; None if none is wanted."""
-    older = [name for name in drawing if ARGUMENTS.get(name) == "vis_mode"]
-    if older:
-        vis_mode = drawing.pop(older[0])
+    for older in [name for name in drawing if ARGUMENTS.get(name) == "vis_mode"]:
+        if vis_mode != default:
+            raise ArgumentError(f"{older!r} and 'vis_mode' are one argument: give it once")
+        vis_mode = drawing.pop(older)
     wanted = vis_mode not in ("none", None)
     options = DrawOptions.checked(**drawing, **({"vis_mode": vis_mode} if wanted else {}))
     if not wanted:
@@ -217,9 +219,10 @@ def validate_model_activations(
     args, kwargs = model_arguments(model, input_args, input_kwargs)
     with rng.restored():
         seed = rng.begin(random_seed)
-        expected = deepcopy(model)(*fresh_copy(args), **fresh_copy(kwargs))
+        with plain_surroundings():
+            expected = copied(model)(*fresh_copy(args), **fresh_copy(kwargs))
         options = Options(random_seed=seed, check_completeness=True)
-        recording, error = record(deepcopy(model), fresh_copy(args), fresh_copy(kwargs), options)
+        recording, error = record(copied(model), fresh_copy(args), fresh_copy(kwargs), options)
     if error is not None:
         raise error
     log = ModelLog(recording)
@@ -255,10 +258,10 @@ def validate_backward_pass(
     report = BackwardReport()
     with rng.restored(), torch.enable_grad():
         seed = rng.begin(random_seed)
-        plain, plain_args, plain_kwargs = deepcopy(model), fresh_copy(args), fresh_copy(kwargs)
+        plain, plain_args, plain_kwargs = copied(model), fresh_copy(args), fresh_copy(kwargs)
         hooked = hooked_gradients(plain, lambda: _loss(loss_of(plain(*plain_args, **plain_kwargs))))
 
-        twin, twin_args, twin_kwargs = deepcopy(model), fresh_copy(args), fresh_copy(kwargs)
+        twin, twin_args, twin_kwargs = copied(model), fresh_copy(args), fresh_copy(kwargs)
         log = log_forward_pass(twin, twin_args, twin_kwargs, random_seed=seed, save_gradients=True)
         loss = _loss(loss_of(log._output()))
         tensors = {op.label: op.activation for op in log if op.activation is not None and op.activation.requires_grad}

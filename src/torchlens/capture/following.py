@@ -90,6 +90,7 @@ class FollowingIdentity(Identity):
         self.unsettled: set[int] = set()  # values made without grad: they may have no history yet
         self.connections = Connections()
         super().__init__(*args, **kwargs)
+        self.watchful = True  # every tensor is looked at again
 
     def value_of(self, tensor: Tensor) -> Value:
         value = super().value_of(tensor)

@@ -62,7 +62,7 @@ def record_within(
 
 
 def _address(address: str) -> tuple[str, int]:
-    name, colon, number = address.rpartition(":")
+    name, colon, number = address.rpartition(":") if isinstance(address, str) else ("", ":", "")
     if not colon:
         return address, 1
     if not number.isdigit() or int(number) < 1:
@@ -73,7 +73,7 @@ def _address(address: str) -> tuple[str, int]:
 
 
 def _submodule(model: nn.Module, name: str) -> nn.Module:
-    modules = dict(model.named_modules(remove_duplicate=False))
+    modules: dict[str, nn.Module] = dict(model.named_modules(remove_duplicate=False))
     if name not in modules:
         raise LayerNotFoundError(f"no module {name!r}{near(name, filter(None, modules))}")
     if isinstance(modules[name], torch.jit.ScriptModule):
