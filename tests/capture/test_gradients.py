@@ -137,6 +137,7 @@ def vision_model(name: str) -> tuple[nn.Module, Any]:
 
 
 def language_model(name: str) -> tuple[nn.Module, Any]:
+    torchvision_models()  # transformers imports it
     transformers = pytest.importorskip("transformers")
     sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
     if name == "GPT2":
