@@ -18,6 +18,20 @@ from .records import Recording
 from .session import record
 
 
+def recorded(
+    model: nn.Module, module: str | None, args: list[Any], kwargs: dict[str, Any], options: Options
+) -> tuple[Recording, BaseException | None]:
+    """The record of the model's run, or of one call of a submodule in it, and what the model raised, if it did."""
+    if module is None:
+        return record(model, args, kwargs, options)
+    recording, error = record_within(model, module, args, kwargs, options)
+    if recording is None:  # the model raised before it came to the submodule
+        assert error is not None
+        raise error
+    recording.within = module
+    return recording, error
+
+
 def record_within(
     model: nn.Module, address: str, args: list[Any], kwargs: dict[str, Any], options: Options
 ) -> tuple[Recording | None, BaseException | None]:
