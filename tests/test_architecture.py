@@ -21,6 +21,7 @@ FLOW = [
     "_torch",
     "capture",
     "graph",
+    "bundle",
     "validate",
     "log",
     "api",

@@ -6,9 +6,17 @@
 torch.Size([5, 5])
 """
 
-from .api import get_model_metadata, log_forward_pass, validate_model_activations
+from .api import get_model_metadata, load, log_forward_pass, save, validate_model_activations
 from .capture.dispatcher import Completeness
-from .errors import ArgumentError, FidelityWarning, LayerNotFoundError, PassNeededError, TorchLensError
+from .errors import (
+    ArgumentError,
+    BundleError,
+    FidelityWarning,
+    LayerNotFoundError,
+    PassNeededError,
+    TorchLensError,
+    UnknownFunctionError,
+)
 from .graph.cost import Cost, register_formula, unregister_formula
 from .log.layer_log import LayerLog
 from .log.model_log import Conditional, ModelLog
@@ -23,6 +31,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ArgumentError",
     "BufferLog",
+    "BundleError",
     "Completeness",
     "Conditional",
     "Cost",
@@ -38,13 +47,16 @@ __all__ = [
     "ParamLog",
     "PassNeededError",
     "TorchLensError",
+    "UnknownFunctionError",
     "ValidationReport",
     "get_model_activations",
     "get_model_metadata",
     "get_model_structure",
     "lint",
+    "load",
     "log_forward_pass",
     "register_formula",
+    "save",
     "unregister_formula",
     "validate_forward_pass",
     "validate_model_activations",

@@ -7,10 +7,13 @@ import sys
 import warnings
 from collections.abc import Mapping
 from copy import deepcopy
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from .bundle.save import save_recording
 from .capture import rng
 from .capture.containers import fresh_copy, tensors_in
 from .capture.records import Recording
@@ -110,6 +113,60 @@ def validate_model_activations(
     if verbose:
         print(report)
     return report
+
+
+def save(
+    log: ModelLog,
+    path: str | PathLike[str],
+    *,
+    overwrite: bool = False,
+    include_activations: bool = True,
+    include_arguments: bool = True,
+) -> None:
+    """Save a log as a folder of JSON and safetensors files, without any pickle.
+
+    >>> tl.save(log, folder / "demo")
+    >>> tl.load(folder / "demo")["fc"].activation.equal(log["fc"].activation)
+    True
+
+    Args:
+        log: the log.
+        path: the folder to make. It appears when all of it is there: a crash leaves what was there before, or nothing.
+        overwrite: replace a bundle that is there; anything else that is there is never replaced.
+        include_activations: False leaves the values out, and saves all that is known about them.
+        include_arguments: False leaves out what only computing again needs: the values of parameters, the states of
+            random generators, NumPy arrays given to torch functions.
+
+    Tensors that share memory share it in the file. What the log knows of your code goes with it: names of files and
+    functions, and the lines around each call. An argument that is neither a tensor nor plain data is saved as its repr.
+    A tensor that can't be saved exactly (of a class of your own, say) is an error; nothing is left out silently.
+    """
+    if not isinstance(log, ModelLog):
+        raise ArgumentError(f"the first argument is a log, not {_kind(log)}")
+    save_recording(
+        log._recording,
+        Path(path),
+        overwrite=overwrite,
+        activations=include_activations,
+        arguments=include_arguments,
+    )
+
+
+def load(path: str | PathLike[str], lazy: bool = False) -> ModelLog:
+    """The log that `save` wrote. Nothing that the files name is imported or run.
+
+    >>> tl.save(log, folder / "log")
+    >>> again = tl.load(folder / "log")
+    >>> again["fc"].parent_layers, bool(again.validate())
+    (['relu_1_2'], True)
+
+    With `lazy=True` only the metadata is read; a tensor is read when it is asked for, and
+    `layer.materialize_activation()` keeps it. Every tensor is checked against its hash when it is read.
+
+    A bundle that is damaged, was altered or comes from a newer version is a `BundleError`. Functions are known by name:
+    computing again (`log.validate()`) works for torch's own.
+    """
+    return ModelLog.load(path, lazy)
 
 
 def _arguments(model: Any, input_args: Any, input_kwargs: Any) -> tuple[list[Any], dict[str, Any]]:

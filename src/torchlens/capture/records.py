@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -48,6 +48,15 @@ class Layout(NamedTuple):
         return view.conj() if self.conj and memory.is_complex() else view
 
 
+class Stored(Protocol):
+    """A tensor that is kept elsewhere, such as in a file."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+    def read(self) -> Tensor: ...
+
+
 class Value:
     """One tensor at one moment of the forward pass. Every value but a parameter is an entry of the log.
 
@@ -56,7 +65,7 @@ class Value:
     that a call wrote into without returning it, "output" a tensor that the model returned.
     """
 
-    __slots__ = ("_facts", "address", "call", "grad_fn", "index", "position", "role", "saved")
+    __slots__ = ("_facts", "address", "call", "grad_fn", "index", "kept", "position", "role")
 
     def __init__(
         self,
@@ -67,7 +76,7 @@ class Value:
         address: str | None,
         facts: Facts | None,
         grad_fn: str | None,
-        saved: Tensor | None,
+        kept: Tensor | Stored | None,
     ) -> None:
         self.index = index  # place in Recording.values (of a parameter: in Recording.params)
         self.role = role
@@ -76,14 +85,24 @@ class Value:
         self.address = address  # of a buffer or parameter, in the model; of an input or output, in its container
         self._facts = facts  # shape, type and device; None if the saved tensor can tell
         self.grad_fn = grad_fn  # class name; "" for a leaf that requires grad; None when no grad is required
-        self.saved = saved
+        self.kept = kept
+
+    @property
+    def saved(self) -> Tensor | None:
+        """The tensor, fetched if it is kept elsewhere; None if it is not kept."""
+        kept = self.kept
+        return kept if kept is None or isinstance(kept, Tensor) else kept.read()
+
+    @saved.setter
+    def saved(self, tensor: Tensor | None) -> None:
+        self.kept = tensor
 
     @property
     def facts(self) -> Facts:
         """Shape, type and device."""
         if self._facts is None:
-            assert self.saved is not None
-            self._facts = (self.saved.shape, self.saved.dtype, self.saved.device)
+            assert isinstance(self.kept, Tensor)
+            self._facts = (self.kept.shape, self.kept.dtype, self.kept.device)
         return self._facts
 
     @property
@@ -101,9 +120,11 @@ class Value:
     @property
     def nbytes(self) -> int:
         """Elements times their size; 0 for a nested tensor that was not saved, whose shape does not tell."""
-        if self.saved is not None:
-            return self.saved.numel() * self.saved.element_size()
-        return 0 if -1 in self.shape else self.shape.numel() * self.dtype.itemsize
+        if isinstance(self.kept, Tensor):
+            return self.kept.numel() * self.kept.element_size()
+        if -1 in self.shape:
+            return 0 if self.kept is None else self.kept.nbytes
+        return self.shape.numel() * self.dtype.itemsize
 
     def __repr__(self) -> str:
         return f"Value({self.role} {self.index}, shape={tuple(self.shape)})"

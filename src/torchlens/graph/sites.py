@@ -8,6 +8,7 @@ from types import CodeType
 
 from .._torch import LIBRARY_FOLDERS
 from ..capture.records import Recording, Site
+from ..source import SavedCode
 
 
 @lru_cache(maxsize=4096)
@@ -15,9 +16,9 @@ def _is_library_file(filename: str) -> bool:
     return filename.startswith((*LIBRARY_FOLDERS, "<frozen "))
 
 
-def is_library_code(code: CodeType) -> bool:
+def is_library_code(code: CodeType | SavedCode) -> bool:
     """Does this code belong to torch or to this package, rather than to the user?"""
-    return _is_library_file(code.co_filename)
+    return code.is_library if isinstance(code, SavedCode) else _is_library_file(code.co_filename)
 
 
 def frames(site: Site) -> Iterator[tuple[CodeType, int]]:

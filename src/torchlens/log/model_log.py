@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from os import PathLike
+from pathlib import Path
 from typing import Any, overload
 
 from ..aliases import MODEL_ATTRIBUTES, Aliased
+from ..bundle.load import load_recording
 from ..capture.dispatcher import Completeness
 from ..capture.records import Recording, Value
 from ..graph.graph import Graph
@@ -57,6 +60,16 @@ class ModelLog(Aliased):
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._ops: dict[int, OpLog] = {}
+
+    @classmethod
+    def load(cls, path: str | PathLike[str], lazy: bool = False) -> ModelLog:
+        """The log that `tl.save` wrote; the same as `tl.load`.
+
+        >>> tl.save(log, folder / "demo")
+        >>> tl.ModelLog.load(folder / "demo").model_name
+        'DemoNetwork'
+        """
+        return cls(load_recording(Path(path), lazy))
 
     @cached_property
     def graph(self) -> Graph:
@@ -276,7 +289,7 @@ class ModelLog(Aliased):
 
     @cached_property
     def _saved(self) -> list[Value]:
-        return [value for value in self.graph.entries if value.saved is not None]
+        return [value for value in self.graph.entries if value.kept is not None]
 
     @cached_property
     def total_activation_memory(self) -> int:

@@ -135,7 +135,20 @@ class OpLog(Aliased):
 
     @property
     def has_saved_activation(self) -> bool:
-        return self._value.saved is not None
+        return self._value.kept is not None
+
+    def materialize_activation(self) -> Tensor | None:
+        """Read the tensor from the bundle that the log was loaded from, and keep it.
+
+        >>> tl.save(log, folder / "demo")
+        >>> lazy = tl.load(folder / "demo", lazy=True)
+        >>> lazy["linear_1_3"].materialize_activation().shape
+        torch.Size([5, 5])
+
+        Without this, a log that was loaded with `lazy=True` reads the tensor anew each time it is asked for.
+        """
+        self._value.kept = self._value.saved
+        return self._value.saved
 
     @property
     def tensor_shape(self) -> tuple[int, ...]:

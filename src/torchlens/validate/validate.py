@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..capture.records import Call, Value
-from ..errors import ArgumentError
+from ..errors import ArgumentError, UnknownFunctionError
 from ..graph.graph import Graph
 from ..graph.link import argument_values
 from .compare import difference, same
@@ -64,7 +64,7 @@ def _check_call(graph: Graph, call: Call, report: ValidationReport, perturb: boo
     try:
         again = replay(call)
         differing = _differing(call, again, entries)
-    except NotReplayable as reason:
+    except (NotReplayable, UnknownFunctionError) as reason:
         report.unverified += [(label, str(reason)) for label in labels]
         return
     except Exception as error:  # whatever the function raises on what was saved, the log is wrong

@@ -1,0 +1,110 @@
+"""Read a bundle. Nothing in it is trusted."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ..capture.records import Recording
+from ..errors import BundleError
+from .checks import blaming, each, integer, open_file, parse, read_small_file, text
+from .records import read_tables
+from .save import FORMAT, MANIFEST, METADATA, SCHEMA
+from .shards import Blob, Location, ShardEntry, locate, shard_name
+from .tensors import TensorTable
+
+_LARGEST_MANIFEST = 16 << 20
+_LARGEST_METADATA = 1 << 30
+_HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
+
+
+class StoredTensor:
+    """A tensor in a bundle, read when it is asked for."""
+
+    __slots__ = ("_number", "_table")
+
+    def __init__(self, table: TensorTable, number: int) -> None:
+        self._table = table
+        self._number = number
+
+    @property
+    def nbytes(self) -> int:
+        return self._table.nbytes(self._number)
+
+    def read(self) -> Tensor:
+        return self._table.read(self._number)
+
+
+def load_recording(path: Path, lazy: bool) -> Recording:
+    """The recording in a bundle; with `lazy`, its tensors stay in the files until they are asked for."""
+    if not path.is_dir():
+        raise BundleError(f"{path} is not a folder; tl.save makes one" if path.exists() else f"{path} does not exist")
+    if not (path / MANIFEST).exists() and (path / JOURNAL).exists():
+        raise BundleError(f"{path} was cut short while it was written; tl.recover({str(path)!r}) gives what is whole")
+    manifest = parse(read_small_file(path, MANIFEST, _LARGEST_MANIFEST), f"{path / MANIFEST}")
+    with blaming(str(path / MANIFEST)):
+        shards = _check_manifest(manifest)
+        size, digest = integer(manifest["metadata"]["bytes"], 0, _LARGEST_METADATA), _hash(manifest["metadata"])
+    tables = parse(_read_metadata(path, size, digest), f"{path / METADATA}")
+    with blaming(str(path / METADATA)):
+        table = _tensor_table(path, tables, locate(path, shards))
+    if lazy:
+        return read_tables(tables, table, lambda number: StoredTensor(table, number))
+    with blaming(str(path)):
+        tensors = table.read_all()
+    return read_tables(tables, table, tensors.__getitem__)
+
+
+JOURNAL = "journal.jsonl"
+
+
+def _check_manifest(manifest: Any) -> list[ShardEntry]:
+    if type(manifest) is not dict or manifest.get("format") != FORMAT:
+        raise BundleError("it is not the manifest of a torchlens bundle")
+    schema = integer(manifest["schema"], 1)
+    if schema > SCHEMA:
+        raise BundleError(f"it has schema {schema}, but this version reads up to {SCHEMA}; a newer torchlens wrote it")
+    shards = each("shards", manifest["shards"], _shard_entry)
+    for number, entry in enumerate(shards):
+        if entry.file != shard_name(number):
+            raise BundleError(f"shards[{number}] is called {entry.file[:80]!r}, not {shard_name(number)!r}")
+    return shards
+
+
+def _shard_entry(row: Any) -> ShardEntry:
+    return ShardEntry(text(row["file"]), integer(row["bytes"]), _hash(row))
+
+
+def _hash(row: Any) -> str:
+    digest = text(row["sha256"])
+    if not _HASH.fullmatch(digest):
+        raise BundleError("a hash is 64 hexadecimal digits")
+    return digest
+
+
+def _read_metadata(path: Path, size: int, digest: str) -> bytes:
+    """The hash is taken before the text is parsed, so that damage is called damage."""
+    descriptor = open_file(path, METADATA)
+    with os.fdopen(descriptor, "rb") as file:
+        if os.fstat(descriptor).st_size != size:
+            raise BundleError(f"{path / METADATA} is truncated or altered: its size is not the one that was written")
+        data = file.read(size)
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise BundleError(f"{path / METADATA} was altered or damaged: its hash is not the one that was written")
+    return data
+
+
+def _tensor_table(path: Path, tables: Any, locations: dict[Blob, Location]) -> TensorTable:
+    def location(row: Any) -> Location:
+        shard, name = row
+        found = locations.get(Blob(integer(shard), text(name)))
+        if found is None:
+            raise BundleError(f"there is no tensor {name[:80]!r} in file {shard}")
+        return found
+
+    return TensorTable(path, tables["tensors"], each("storages", tables["storages"], location))

@@ -1,0 +1,525 @@
+"""A recording to and from tables of plain data. Rows refer to each other by number, as the records themselves do.
+
+`write_tables` and `read_tables` name every field of every record once each; a test makes sure that none is forgotten.
+"""
+
+from __future__ import annotations
+
+import linecache
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from .._torch import is_wrapped
+from ..capture.dispatcher import Completeness, MissedOperation
+from ..capture.functions import ALIAS_UPDATE, IMPLICIT_VIEW, OUTPUT, Function
+from ..capture.records import (
+    NO_KWARGS,
+    Call,
+    Event,
+    Facts,
+    ModuleCall,
+    ModuleInfo,
+    Recording,
+    Site,
+    Stored,
+    TensorInfo,
+    Value,
+)
+from ..errors import BundleError
+from ..graph.sites import frames, is_library_code
+from ..source import LINES_AFTER, LINES_BEFORE, SavedCode, line_at, operator_name
+from ..statements import Statement, find_statement
+from .checks import at, blaming, each, flag, integer, listed, number, one_of, optional, sizes, text
+from .functions import UnknownFunction, find, name_of
+from .python import PythonDecoder, PythonEncoder, decode_object
+from .tensors import TensorEncoder, TensorTable, dtype_name, dtype_named
+
+Tables = dict[str, Any]
+
+ROLES = ("input", "buffer", "param", "source", "op", "update", "output")
+
+#: What stands in a log without a call.
+_SYNTHETIC = {function.name: function for function in (OUTPUT, ALIAS_UPDATE, IMPLICIT_VIEW)}
+
+#: The fields of a recording that are plain values, each with its check.
+_PLAIN: dict[str, Callable[[Any], Any]] = {
+    "model_name": text,
+    "values_kept": flag,
+    "complete": flag,
+    "seed": lambda thing: integer(thing, -(2**64), 2**64),
+    "start_time": number,
+    "end_time": number,
+    "seconds": number,
+    "warnings": lambda thing: listed(text, thing),
+}
+
+
+# ---- writing --------------------------------------------------------------------------------------------------
+
+
+class Table:
+    """Rows without repetition: what is equal is stored once and has one number."""
+
+    def __init__(self, encode: Callable[[Any], Any]) -> None:
+        self.rows: list[Any] = []
+        self._encode = encode
+        self._numbers: dict[Hashable, int] = {}
+        self._alive: list[Any] = []
+
+    def number(self, thing: Any, key: Hashable = None) -> int:
+        key = thing if key is None else key
+        found = self._numbers.get(key)
+        if found is None:
+            row = self._encode(thing)
+            found = self._numbers[key] = len(self.rows)
+            self._alive.append(thing)
+            self.rows.append(row)
+        return found
+
+
+class RecordEncoder:
+    """Turns records into rows, one by one."""
+
+    def __init__(self, recording: Recording, tensors: TensorEncoder, *, activations: bool, arguments: bool) -> None:
+        self.recording = recording
+        self.tensors = tensors
+        self.activations = activations
+        self.arguments = arguments
+        self.python = PythonEncoder((lambda tensor: tensors.add(tensor, "array")) if arguments else None)
+        self.facts = Table(_facts_row)
+        self.functions = Table(_function_row)
+        self.states = Table(self.python.encode)
+        self.sites = Table(self._site_row)
+        self.codes: list[list[Any]] = []
+        self.sources: dict[str, dict[str, str]] = {}
+        self._code_numbers: dict[int, tuple[Any, int]] = {}
+        self._places: set[tuple[int, int]] = set()
+
+    # ---- tensors --------------------------------------------------------------------------------------------
+
+    def value(self, value: Value, tensor: int | None) -> list[Any]:
+        """A value's row; `tensor` is the number of what was kept of it."""
+        facts = None if value.index < 0 else self.facts.number(value.facts)
+        return [value.role, value.call, value.position, value.address, facts, value.grad_fn, tensor]
+
+    def keep(self, value: Value) -> int | None:
+        wanted = self.arguments if value.role == "param" else self.activations
+        saved = value.saved if wanted else None
+        if saved is None or is_wrapped(saved):
+            return None
+        name = f"{value.role}.{value.index}" if value.address is None else f"{value.role}.{value.index}.{value.address}"
+        try:
+            return self.tensors.add(saved, name)
+        except BundleError as error:
+            raise BundleError(f"{self._called(value)}: {error}") from error
+
+    def _called(self, value: Value) -> str:
+        function = self.recording.calls[value.call].function.name if value.call >= 0 else value.address
+        return f"the {value.role} number {value.index} ({function}, shape {tuple(value.shape)})"
+
+    # ---- calls ----------------------------------------------------------------------------------------------
+
+    def call(self, call: Call) -> list[Any]:
+        rng = self.tensors.add(call.rng, "rng") if call.rng is not None and self.arguments else None
+        return [
+            self.functions.number(call.function, id(call.function)),
+            self.python.encode_all(call.args),
+            [[name, self.python.encode(argument)] for name, argument in call.kwargs.items()],
+            [value.index for value in call.outputs],
+            self.python.encode_all(call.written),
+            call.module_call,
+            self.sites.number(call.site, self._site_key(call.site)),
+            call.time,
+            rng,
+            self.states.number(call.state),
+        ]
+
+    def module_call(self, call: ModuleCall) -> list[Any]:
+        return [
+            call.module,
+            call.number,
+            call.parent,
+            self.sites.number(call.site, self._site_key(call.site)),
+            call.start,
+            call.stop,
+            self.python.encode_all(call.entered),
+            self.python.encode_all(call.exited),
+        ]
+
+    def event(self, event: Event) -> list[Any]:
+        site = self.sites.number(event.site, self._site_key(event.site))
+        self._note_statement(event.site)
+        values = self.python.encode_all(event.values)
+        return [event.function, values, self.python.encode(event.result), event.module_call, event.call, site]
+
+    # ---- where in the user's code ---------------------------------------------------------------------------
+
+    def _site_key(self, site: Site) -> Hashable:
+        """Code objects compare by content, which is slow; they are told apart by identity."""
+        return tuple([part if type(part) is int else id(part) for part in site])
+
+    def _site_row(self, site: Site) -> list[int]:
+        return [part for code, instruction in frames(site) for part in (self._code(code, instruction), instruction)]
+
+    def _code(self, code: Any, instruction: int) -> int:
+        known = self._code_numbers.get(id(code))
+        if known is None:
+            known = self._code_numbers[id(code)] = (code, len(self.codes))
+            qualname = getattr(code, "co_qualname", None)
+            self.codes.append([_clean(code.co_filename), code.co_name, qualname, is_library_code(code), [], []])
+        where = known[1]
+        if (where, instruction) not in self._places:
+            self._places.add((where, instruction))
+            line = line_at(code, instruction)
+            self.codes[where][4].append([instruction, line, operator_name(code, instruction)])
+            if not is_library_code(code):
+                self._note_source(code, line)
+        return where
+
+    def _note_source(self, code: Any, line: int) -> None:
+        """The lines around a call travel along: the reader may not have the file."""
+        noted = self.sources.setdefault(_clean(code.co_filename), {})
+        if isinstance(code, SavedCode):
+            noted.update({str(n): code.source[n] for n in _around(line) if n in code.source})
+            return
+        lines = linecache.getlines(code.co_filename)
+        noted.update({str(n): _clean(lines[n - 1]) for n in _around(line) if 1 <= n <= len(lines)})
+
+    def _note_statement(self, site: Site) -> None:
+        innermost = next(frames(site), None)
+        if innermost is None or is_library_code(innermost[0]):
+            return
+        code, instruction = innermost
+        found = find_statement(code, instruction)
+        row = [found.kind, _clean(found.file), found.line, _clean(found.source), found.span, found.truth]
+        statements = self.codes[self._code_numbers[id(code)][1]][5]
+        if all(known[0] != instruction for known in statements):
+            statements.append([instruction, row])
+
+
+def _around(line: int) -> range:
+    return range(max(1, line - LINES_BEFORE), line + LINES_AFTER + 1)
+
+
+def _clean(name: str) -> str:
+    """A text that UTF-8 can hold; names of files need not be one."""
+    return name.encode("utf-8", "replace").decode()
+
+
+def _facts_row(facts: Facts) -> list[Any]:
+    shape, dtype, device = facts
+    plain = [size if type(size) is int else -1 for size in shape]  # that of a jagged dimension is only a symbol
+    return [plain, dtype_name(dtype), str(device)]
+
+
+def _function_row(function: Function) -> list[Any]:
+    if _SYNTHETIC.get(function.name) is function:
+        return [function.name, None]
+    if isinstance(function.func, UnknownFunction):
+        return [function.name, function.func.__name__]
+    return [function.name, name_of(function.func) or f"unknown:{_clean(repr(function.func))[:200]}"]
+
+
+def write_tables(encoder: RecordEncoder, kept: Callable[[Value], int | None]) -> Tables:
+    """The whole recording as tables. `kept` gives the number of the tensor that was kept of a value."""
+    recording = encoder.recording
+    tables: Tables = {name: getattr(recording, name) for name in _PLAIN}
+    tables["values_kept"] = recording.values_kept and encoder.activations
+    tables["warnings"] = [_clean(warning) for warning in (*recording.warnings, *_left_out(encoder))]
+    tables |= {
+        "completeness": _completeness_row(recording.completeness),
+        "modules": [[i.address, list(i.all_addresses), i.class_name, i.training, i.class_qualname]
+                    for i in recording.modules],
+        "param_infos": [_tensor_info_row(info) for info in recording.param_infos],
+        "buffer_infos": [_tensor_info_row(info) for info in recording.buffer_infos],
+        "values": [encoder.value(value, kept(value)) for value in recording.values],
+        "params": [encoder.value(value, kept(value)) for value in recording.params],
+        "calls": [encoder.call(call) for call in recording.calls],
+        "module_calls": [encoder.module_call(call) for call in recording.module_calls],
+        "events": [encoder.event(event) for event in recording.events],
+        "output": encoder.python.encode(recording.output),
+    }  # fmt: skip
+    return tables | shared_tables(encoder)
+
+
+def _left_out(encoder: RecordEncoder) -> Iterable[str]:
+    wrapped = [value for value in encoder.recording.values if isinstance(value.kept, Tensor) and is_wrapped(value.kept)]
+    if wrapped and encoder.activations:
+        yield f"{len(wrapped)} tensors inside torch.vmap or torch.func have no value outside of it; they were not saved"
+
+
+def shared_tables(encoder: RecordEncoder) -> Tables:
+    """What the rows of the other tables refer to."""
+    return {
+        "facts": encoder.facts.rows,
+        "functions": encoder.functions.rows,
+        "states": encoder.states.rows,
+        "codes": encoder.codes,
+        "sources": encoder.sources,
+        "sites": encoder.sites.rows,
+        "objects": encoder.python.objects,
+        "tensors": encoder.tensors.rows,
+        "storages": [list(blob) for blob in encoder.tensors.storages],
+    }
+
+
+def _completeness_row(found: Completeness | None) -> Any:
+    if found is None:
+        return None
+    return [found.operations, [[m.operation, _clean(m.file), m.line] for m in found.missed]]
+
+
+def _tensor_info_row(info: TensorInfo) -> list[Any]:
+    shape = None if info.shape is None else list(info.shape)
+    return [info.address, list(info.all_addresses), shape, dtype_name(info.dtype), str(info.device), info.trainable]
+
+
+def tensors_to_save(recording: Recording, activations: bool, arguments: bool) -> Iterable[Tensor]:
+    """Every tensor that will be stored, to see which share memory."""
+    for value in recording.values if activations else ():
+        if value.saved is not None and not is_wrapped(value.saved):
+            yield value.saved
+    if arguments:
+        yield from (param.saved for param in recording.params if param.saved is not None)
+
+
+# ---- reading --------------------------------------------------------------------------------------------------
+
+#: What a value keeps, given the number of a tensor: the tensor itself, or a handle.
+Kept = Callable[[int], "Tensor | Stored"]
+
+
+def read_tables(tables: Tables, tensors: TensorTable, kept: Kept) -> Recording:
+    """A recording from its tables. Everything that later code relies on is checked here."""
+    with blaming("the metadata"):
+        return _Decoder(tables, tensors, kept).recording()
+
+
+class _Decoder:
+    def __init__(self, tables: Tables, tensors: TensorTable, kept: Kept) -> None:
+        if type(tables) is not dict:
+            raise BundleError("it is no JSON object")
+        self.tables = tables
+        self.tensors = tensors
+        self.kept = kept
+        self.facts = self._each("facts", _read_facts)
+        self.functions = self._each("functions", _read_function)
+        sources = {
+            text(file): {int(n): text(line) for n, line in lines.items()} for file, lines in tables["sources"].items()
+        }
+        self.codes = self._each("codes", lambda row: _read_code(row, sources))
+        self.sites = self._each("sites", self._site)
+        objects = self._each("objects", decode_object)
+        self.values: list[Value] = []
+        self.params: list[Value] = []
+        self.python = PythonDecoder(self.values, self.params, objects, self._tensor)
+        self.states = self._each("states", self._state)
+
+    def _each(self, name: str, decode: Callable[[Any], Any]) -> list[Any]:
+        return each(name, self.tables[name], decode)
+
+    def _tensor(self, index: Any) -> Tensor:
+        return self.tensors.read(integer(index, 0, len(self.tensors) - 1))
+
+    def recording(self) -> Recording:
+        tables = self.tables
+        plain = {name: check(tables[name]) for name, check in _PLAIN.items()}
+        self.call_count = len(tables["calls"])
+        self.modules = self._each("modules", _read_module)
+        self.module_call_count = len(tables["module_calls"])
+        self.params += self._each("params", self._param)
+        self.values += self._each("values", self._value)
+        for index, value in enumerate(self.values):
+            value.index = index
+        for index, value in enumerate(self.params):
+            value.index = index
+        self.python.limit = len(self.values)
+        module_calls: list[ModuleCall] = []
+        each(
+            "module_calls",
+            tables["module_calls"],
+            lambda row: module_calls.append(self._module_call(row, len(module_calls))),
+        )
+        calls: list[Call] = []
+        each("calls", tables["calls"], lambda row: calls.append(self._call(row, len(calls))))
+        self._check_results(calls)
+        self.python.limit = len(self.values)
+        return Recording(
+            **plain,
+            values=self.values,
+            params=self.params,
+            calls=calls,
+            module_calls=module_calls,
+            modules=self.modules,
+            param_infos=self._each("param_infos", _read_tensor_info),
+            buffer_infos=self._each("buffer_infos", _read_tensor_info),
+            events=self._each("events", self._event),
+            completeness=_read_completeness(tables["completeness"]),
+            output=self.python.decode(tables["output"]),
+        )
+
+    def _check_results(self, calls: list[Call]) -> None:
+        for index, value in enumerate(self.values):
+            if value.call >= 0 and value not in calls[value.call].outputs:
+                raise BundleError(f"values[{index}] is not among the results of its call")
+
+    # ---- rows -----------------------------------------------------------------------------------------------
+
+    def _value(self, row: Any) -> Value:
+        role, call, position, address, facts, grad_fn, tensor = row
+        value = Value(
+            -1,
+            one_of(ROLES, role),
+            integer(call, -1, self.call_count - 1),
+            optional(integer, position),
+            optional(text, address),
+            at(self.facts, facts),
+            optional(text, grad_fn),
+            None if tensor is None else self.kept(integer(tensor, 0, len(self.tensors) - 1)),
+        )
+        if (role in ("op", "update", "output")) != (call >= 0) or (role == "param") != (self._reading_params):
+            raise BundleError(f"a value of role {role!r} with call {call}")
+        return value
+
+    _reading_params = False
+
+    def _param(self, row: Any) -> Value:
+        self._reading_params = True
+        try:
+            value = self._value(row)
+        finally:
+            self._reading_params = False
+        if isinstance(value.kept, Tensor):
+            value.kept = Parameter(value.kept, requires_grad=value.grad_fn is not None)
+        return value
+
+    def _call(self, row: Any, number_of: int) -> Call:
+        function, args, kwargs, outputs, written, module_call, site, time, rng, state = row
+        results = tuple([at(self.values, output) for output in listed(integer, outputs)])
+        if not results or any(value.call != number_of for value in results):
+            raise BundleError("its results are not its own")
+        self.python.limit = min(value.index for value in results)
+        decode = self.python.decode_all
+        return Call(
+            at(self.functions, function),
+            tuple(decode(args)),
+            {text(name): self.python.decode(argument) for name, argument in kwargs} or NO_KWARGS,
+            results,
+            self._values(written),
+            integer(module_call, -1, self.module_call_count - 1),
+            at(self.sites, site),
+            integer(time),
+            None if rng is None else self._tensor(rng),
+            at(self.states, state),
+        )
+
+    def _module_call(self, row: Any, number_of: int) -> ModuleCall:
+        module, count, parent, site, start, stop, entered, exited = row
+        at(self.modules, module)
+        call = ModuleCall(
+            module,
+            integer(count, 1),
+            integer(parent, -1, number_of - 1),
+            at(self.sites, site),
+            integer(start, 0, self.call_count),
+            self._values(entered),
+        )
+        call.stop = integer(stop, 0, self.call_count)
+        call.exited = self._values(exited)
+        return call
+
+    def _event(self, row: Any) -> Event:
+        function, values, result, module_call, call, site = row
+        return Event(
+            text(function),
+            self._values(values),
+            self.python.decode(result),
+            integer(module_call, -1, self.module_call_count - 1),
+            integer(call, 0, self.call_count),
+            at(self.sites, site),
+        )
+
+    def _values(self, data: Any) -> tuple[Value, ...]:
+        values = tuple(self.python.decode_all(listed(lambda member: member, data)))
+        if any(type(value) is not Value for value in values):
+            raise BundleError("something stands where a tensor should be")
+        return values
+
+    def _site(self, row: Any) -> Site:
+        site: list[Any] = []
+        for code_number, instruction in zip(row[::2], row[1::2], strict=True):
+            code = at(self.codes, code_number)
+            code.lines[integer(instruction, -1)]  # every instruction of a site is described
+            site += (code, instruction)
+        return tuple(site)
+
+    def _state(self, row: Any) -> tuple[Any, ...]:
+        grad, inference, autocast = self.python.decode(row)
+        for device, dtype in autocast:
+            text(device), dtype.itemsize
+        return flag(grad), flag(inference), tuple(autocast)
+
+
+def _read_facts(row: Any) -> Facts:
+    shape, dtype, device = row
+    size, kind = sizes(shape, -1), dtype_named(dtype)
+    count = kind.itemsize
+    for length in size:
+        count *= abs(length)
+    integer(count)
+    return torch.Size(size), kind, torch.device(text(device))
+
+
+def _read_function(row: Any) -> Function:
+    name, torch_name = row
+    if torch_name is None:
+        return _SYNTHETIC[one_of(_SYNTHETIC, name)]
+    return Function(text(name), find(text(torch_name)) or UnknownFunction(torch_name.removeprefix("unknown:")))
+
+
+def _read_module(row: Any) -> ModuleInfo:
+    address, addresses, class_name, training, qualname = row
+    return ModuleInfo(text(address), tuple(listed(text, addresses)), text(class_name), flag(training), text(qualname))
+
+
+def _read_tensor_info(row: Any) -> TensorInfo:
+    address, addresses, shape, dtype, device, trainable = row
+    size = None if shape is None else torch.Size(sizes(shape))
+    where = torch.device(text(device))
+    return TensorInfo(text(address), tuple(listed(text, addresses)), size, dtype_named(dtype), where, flag(trainable))
+
+
+def _read_completeness(row: Any) -> Completeness | None:
+    if row is None:
+        return None
+    operations, missed = row
+    return Completeness(integer(operations), [MissedOperation(text(o), text(f), integer(n)) for o, f, n in missed])
+
+
+def _read_code(row: Any, sources: dict[str, dict[int, str]]) -> SavedCode:
+    file, name, qualname, library, places, statements = row
+    code = SavedCode(text(file), text(name), optional(text, qualname), flag(library), source=sources.get(file, {}))
+    for instruction, line, operator in places:
+        code.lines[integer(instruction, -1)] = integer(line)
+        if operator is not None:
+            code.operators[instruction] = text(operator)
+    for instruction, statement in statements:
+        code.statements[integer(instruction, -1)] = _read_statement(*statement)
+    return code
+
+
+def _read_statement(kind: Any, file: Any, line: Any, source: Any, span: Any, truth: Any) -> Statement:
+    where: Any = None if span is None else tuple(listed(integer, span))
+    if_true, if_false = (optional(flag, each) for each in truth)
+    return Statement(one_of(KINDS, kind), text(file), integer(line), text(source), where, (if_true, if_false))  # type: ignore[arg-type]
+
+
+KINDS = ("if", "elif", "while", "assert", "ternary", "comprehension", "guard", "boolop", "call", "unknown")
+
+#: Which of a recording's fields the tables have; a test compares it with the fields that there are.
+FIELDS = {field.name for field in fields(Recording)}
