@@ -88,9 +88,11 @@ make_per_tensor_quantized = torch._make_per_tensor_quantized_tensor
 make_per_channel_quantized = torch._make_per_channel_quantized_tensor
 
 
-def jagged_parts(tensor: Any) -> tuple[Tensor, Tensor, Tensor | None, int]:
-    """What a nested tensor of the jagged layout is made of: values, offsets, lengths, the jagged dimension."""
-    return tensor._values, tensor._offsets, tensor._lengths, tensor._ragged_idx
+def jagged_parts(tensor: Any) -> tuple[Tensor, Tensor, Tensor | None, list[int | None]]:
+    """What a nested tensor of the jagged layout is made of: values, offsets, lengths; then the jagged dimension and,
+    where they are known, the shortest and the longest length."""
+    lengths = [tensor._maybe_min_seqlen, tensor._maybe_max_seqlen]
+    return tensor._values, tensor._offsets, tensor._lengths, [tensor._ragged_idx, *lengths]
 
 
 #: Is this a tensor of `torch.func`'s own (in `vmap`, `grad`), which has no value outside of it?

@@ -24,7 +24,7 @@ class ArgumentError(TorchLensError, ValueError):
 
 
 class BundleError(TorchLensError):
-    """A saved log can't be written, or what is there can't be trusted; the message says what is wrong with which file."""
+    """A saved log can't be written, or can't be trusted; the message says what is wrong with which file."""
 
 
 class UnknownFunctionError(BundleError):

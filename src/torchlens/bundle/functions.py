@@ -62,12 +62,13 @@ def find(name: str) -> Any:
     if aten is None:
         return _functions().get(name)
     operator, overload = aten.groups()
-    packet = None if operator in _DENIED else getattr(torch.ops.aten, operator, None)
+    packet: Any = None if operator in _DENIED else getattr(torch.ops.aten, operator, None)
     if not isinstance(packet, OpOverloadPacket):
         return None
     if overload is None:
         return packet
-    return getattr(packet, overload) if overload in packet.overloads() else None
+    overloads: Any = packet.overloads
+    return getattr(packet, overload) if overload in overloads() else None
 
 
 @cache

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor
+from torch.nn import Parameter
 
 from ..capture.records import Recording
 from ..errors import BundleError
@@ -26,18 +27,19 @@ _HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
 class StoredTensor:
     """A tensor in a bundle, read when it is asked for."""
 
-    __slots__ = ("_number", "_table")
+    __slots__ = ("_number", "_requires_grad", "_table")
 
-    def __init__(self, table: TensorTable, number: int) -> None:
+    def __init__(self, table: TensorTable, number: int, requires_grad: bool | None = None) -> None:
         self._table = table
         self._number = number
+        self._requires_grad = requires_grad
 
     @property
     def nbytes(self) -> int:
         return self._table.nbytes(self._number)
 
     def read(self) -> Tensor:
-        return self._table.read(self._number)
+        return _as(self._table.read(self._number), self._requires_grad)
 
 
 def load_recording(path: Path, lazy: bool) -> Recording:
@@ -54,10 +56,15 @@ def load_recording(path: Path, lazy: bool) -> Recording:
     with blaming(str(path / METADATA)):
         table = _tensor_table(path, tables, locate(path, shards))
     if lazy:
-        return read_tables(tables, table, lambda number: StoredTensor(table, number))
+        return read_tables(tables, table, lambda number, requires_grad: StoredTensor(table, number, requires_grad))
     with blaming(str(path)):
         tensors = table.read_all()
-    return read_tables(tables, table, tensors.__getitem__)
+    return read_tables(tables, table, lambda number, requires_grad: _as(tensors[number], requires_grad))
+
+
+def _as(tensor: Tensor, requires_grad: bool | None) -> Tensor:
+    """A parameter, if it is said whether it requires grad."""
+    return tensor if requires_grad is None else Parameter(tensor, requires_grad)
 
 
 JOURNAL = "journal.jsonl"

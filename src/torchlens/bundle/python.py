@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from ..capture.records import Layout, Value
 from ..errors import BundleError
-from .checks import at, flag, integer, optional, sizes, text
+from .checks import at, flag, integer, sizes, text
 from .tensors import torch_constants
 
 _DEEPEST = 100
-_TYPES = {kind.__name__: kind for kind in (bool, int, float, complex, str, bytes, tuple, list, dict, set, slice)}
-_TYPES |= {"Tensor": Tensor, "Parameter": nn.Parameter}
+_KINDS: tuple[type, ...] = (bool, int, float, complex, str, bytes, tuple, list, dict, set, slice, Tensor, nn.Parameter)
+_TYPES = {kind.__name__: kind for kind in _KINDS}
 _NUMPY_TYPE = re.compile(r"[<>|=]?[biufc](1|2|4|8|16)", re.ASCII)
 _PLAIN = {type(None), bool, str}
 
@@ -39,14 +39,7 @@ class SavedObject:
 
 
 class SavedTuple(tuple[Any, ...]):
-    """A named tuple, without its class."""
-
-    names: tuple[str, ...] = ()
-
-    def __getattr__(self, name: str) -> Any:
-        if name in self.names and not name.startswith("_"):
-            return self[self.names.index(name)]
-        raise AttributeError(name)
+    """A named tuple, without its names."""
 
 
 # ---- writing --------------------------------------------------------------------------------------------------
@@ -79,8 +72,7 @@ class PythonEncoder:
         if isinstance(thing, (torch.dtype, torch.layout, torch.memory_format, torch.qscheme)):
             return ["torch", str(thing).removeprefix("torch.")]
         if isinstance(thing, tuple):
-            names = list(getattr(thing, "_fields", ()))
-            return ["named", names, *self.encode_all(thing, depth + 1)]
+            return ["named", *self.encode_all(thing, depth + 1)]
         if isinstance(thing, dict):
             return _dict(self, thing, depth + 1)
         if isinstance(thing, type) and _TYPES.get(thing.__name__) is thing:
@@ -99,6 +91,9 @@ class PythonEncoder:
             return ["array", self._tensor(torch.from_numpy(np.ascontiguousarray(array)).reshape(array.shape))]
         except TypeError:  # no numbers
             return self._object(array)
+
+    def _plain_tensor(self, tensor: Tensor, depth: int) -> Any:
+        return self._object(tensor) if self._tensor is None else ["tensor", self._tensor(tensor)]
 
     def _object(self, thing: Any) -> list[Any]:
         """Equal objects stay equal: which calls are passes of one layer depends on it."""
@@ -149,6 +144,7 @@ _ENCODE: dict[type, Callable[[PythonEncoder, Any, int], Any]] = {
     torch.Size: lambda encoder, thing, depth: ["size", *thing],
     torch.device: lambda encoder, thing, depth: ["device", str(thing)],
     np.ndarray: PythonEncoder._array,
+    Tensor: PythonEncoder._plain_tensor,
     Layout: _layout,
 }
 
@@ -189,19 +185,13 @@ class PythonDecoder:
     def _dict(self, pairs: list[Any], depth: int) -> dict[Any, Any]:
         return {self.decode(key, depth): self.decode(member, depth) for key, member in pairs}
 
-    def _named(self, members: list[Any], depth: int) -> SavedTuple:
-        names, *rest = members
-        made = SavedTuple(self.decode_all(rest, depth))
-        made.names = tuple([text(name) for name in names])
-        return made
-
     def _param(self, members: list[Any], depth: int) -> Value:
         (number,) = members
         return at(self.params, number) if number != -1 else Value(-1, "param", -1, None, None, _NOTHING, None, None)
 
     def _array(self, members: list[Any], depth: int) -> Any:
         (number,) = members
-        return self.tensor(integer(number)).numpy()
+        return self.tensor(number).numpy()
 
     def _numpy(self, members: list[Any], depth: int) -> Any:
         name, data = members
@@ -248,13 +238,14 @@ _DECODE: dict[str, Callable[[PythonDecoder, list[Any], int], Any]] = {
     "dict": PythonDecoder._dict,
     "set": lambda decoder, members, depth: set(decoder.decode_all(members, depth)),
     "frozenset": lambda decoder, members, depth: frozenset(decoder.decode_all(members, depth)),
-    "named": PythonDecoder._named,
+    "named": lambda decoder, members, depth: SavedTuple(decoder.decode_all(members, depth)),
     "slice": _slice,
     "range": _range,
     "complex": _complex,
     "layout": _read_layout,
     "size": lambda decoder, members, depth: torch.Size(sizes(members, -1)),
     "array": PythonDecoder._array,
+    "tensor": lambda decoder, members, depth: decoder.tensor(*members),
     "number": PythonDecoder._numpy,
     "object": lambda decoder, members, depth: at(decoder.objects, members[0]),
     "...": lambda decoder, members, depth: ...,
@@ -273,7 +264,3 @@ def decode_object(row: Any) -> Any:
     if text(kind) == "generator":
         return torch.Generator(torch.device(text(description)).type) if description == "cpu" else SavedObject(*row)
     return SavedObject(kind, text(description))
-
-
-def optional_text(thing: Any) -> str | None:
-    return optional(text, thing)

@@ -30,6 +30,7 @@ from ..capture.records import (
     TensorInfo,
     Value,
 )
+from ..capture.rng import Seed
 from ..errors import BundleError
 from ..graph.sites import frames, is_library_code
 from ..source import LINES_AFTER, LINES_BEFORE, SavedCode, line_at, operator_name
@@ -51,7 +52,6 @@ _PLAIN: dict[str, Callable[[Any], Any]] = {
     "model_name": text,
     "values_kept": flag,
     "complete": flag,
-    "seed": lambda thing: integer(thing, -(2**64), 2**64),
     "start_time": number,
     "end_time": number,
     "seconds": number,
@@ -105,7 +105,9 @@ class RecordEncoder:
     def value(self, value: Value, tensor: int | None) -> list[Any]:
         """A value's row; `tensor` is the number of what was kept of it."""
         facts = None if value.index < 0 else self.facts.number(value.facts)
-        return [value.role, value.call, value.position, value.address, facts, value.grad_fn, tensor]
+        saved = value.saved if value.role == "param" else None
+        parameter = saved.requires_grad if isinstance(saved, Parameter) else None
+        return [value.role, value.call, value.position, value.address, facts, value.grad_fn, tensor, parameter]
 
     def keep(self, value: Value) -> int | None:
         wanted = self.arguments if value.role == "param" else self.activations
@@ -222,7 +224,8 @@ def _function_row(function: Function) -> list[Any]:
         return [function.name, None]
     if isinstance(function.func, UnknownFunction):
         return [function.name, function.func.__name__]
-    return [function.name, name_of(function.func) or f"unknown:{_clean(repr(function.func))[:200]}"]
+    name = getattr(function.func, "__qualname__", None) or str(function.func)
+    return [function.name, name_of(function.func) or f"unknown:{_clean(name)}"]
 
 
 def write_tables(encoder: RecordEncoder, kept: Callable[[Value], int | None]) -> Tables:
@@ -232,6 +235,7 @@ def write_tables(encoder: RecordEncoder, kept: Callable[[Value], int | None]) ->
     tables["values_kept"] = recording.values_kept and encoder.activations
     tables["warnings"] = [_clean(warning) for warning in (*recording.warnings, *_left_out(encoder))]
     tables |= {
+        "seed": _seed_row(recording.seed, encoder),
         "completeness": _completeness_row(recording.completeness),
         "modules": [[i.address, list(i.all_addresses), i.class_name, i.training, i.class_qualname]
                     for i in recording.modules],
@@ -268,6 +272,11 @@ def shared_tables(encoder: RecordEncoder) -> Tables:
     }
 
 
+def _seed_row(seed: int, encoder: RecordEncoder) -> list[Any]:
+    states = seed.states if isinstance(seed, Seed) and encoder.arguments else None
+    return [int(seed), encoder.python.encode(states)]
+
+
 def _completeness_row(found: Completeness | None) -> Any:
     if found is None:
         return None
@@ -290,8 +299,9 @@ def tensors_to_save(recording: Recording, activations: bool, arguments: bool) ->
 
 # ---- reading --------------------------------------------------------------------------------------------------
 
-#: What a value keeps, given the number of a tensor: the tensor itself, or a handle.
-Kept = Callable[[int], "Tensor | Stored"]
+#: What a value keeps, given the number of a tensor and, for a parameter, whether it requires grad: the tensor, or a
+#: handle.
+Kept = Callable[[int, "bool | None"], "Tensor | Stored"]
 
 
 def read_tables(tables: Tables, tensors: TensorTable, kept: Kept) -> Recording:
@@ -332,7 +342,7 @@ class _Decoder:
         self.call_count = len(tables["calls"])
         self.modules = self._each("modules", _read_module)
         self.module_call_count = len(tables["module_calls"])
-        self.params += self._each("params", self._param)
+        self.params += self._each("params", lambda row: self._value(row, is_param=True))
         self.values += self._each("values", self._value)
         for index, value in enumerate(self.values):
             value.index = index
@@ -359,6 +369,7 @@ class _Decoder:
             param_infos=self._each("param_infos", _read_tensor_info),
             buffer_infos=self._each("buffer_infos", _read_tensor_info),
             events=self._each("events", self._event),
+            seed=self._seed(*tables["seed"]),
             completeness=_read_completeness(tables["completeness"]),
             output=self.python.decode(tables["output"]),
         )
@@ -370,8 +381,8 @@ class _Decoder:
 
     # ---- rows -----------------------------------------------------------------------------------------------
 
-    def _value(self, row: Any) -> Value:
-        role, call, position, address, facts, grad_fn, tensor = row
+    def _value(self, row: Any, is_param: bool = False) -> Value:
+        role, call, position, address, facts, grad_fn, tensor, parameter = row
         value = Value(
             -1,
             one_of(ROLES, role),
@@ -380,22 +391,12 @@ class _Decoder:
             optional(text, address),
             at(self.facts, facts),
             optional(text, grad_fn),
-            None if tensor is None else self.kept(integer(tensor, 0, len(self.tensors) - 1)),
+            None,
         )
-        if (role in ("op", "update", "output")) != (call >= 0) or (role == "param") != (self._reading_params):
+        if (role in ("op", "update", "output")) != (call >= 0) or (role == "param") != is_param:
             raise BundleError(f"a value of role {role!r} with call {call}")
-        return value
-
-    _reading_params = False
-
-    def _param(self, row: Any) -> Value:
-        self._reading_params = True
-        try:
-            value = self._value(row)
-        finally:
-            self._reading_params = False
-        if isinstance(value.kept, Tensor):
-            value.kept = Parameter(value.kept, requires_grad=value.grad_fn is not None)
+        if tensor is not None:
+            value.kept = self.kept(integer(tensor, 0, len(self.tensors) - 1), optional(flag, parameter))
         return value
 
     def _call(self, row: Any, number_of: int) -> Call:
@@ -449,6 +450,14 @@ class _Decoder:
         if any(type(value) is not Value for value in values):
             raise BundleError("something stands where a tensor should be")
         return values
+
+    def _seed(self, seed: Any, encoded: Any) -> int:
+        states = self.python.decode(encoded)
+        if states is None:
+            return integer(seed, -(2**64), 2**64)
+        if not isinstance(states, dict) or not {"torch", "python"} <= states.keys():
+            raise BundleError("a seed comes with the states of the generators")
+        return Seed(integer(seed, -(2**64), 2**64), states)
 
     def _site(self, row: Any) -> Site:
         site: list[Any] = []

@@ -60,7 +60,7 @@ def _write(recording: Recording, folder: Path, activations: bool, arguments: boo
         return name if times == 1 else f"{name}.{times}"
 
     count = tensors.foresee(tensors_to_save(recording, activations, arguments))
-    writer = ShardWriter(folder, tensors=count + len(recording.calls) // 10)
+    writer = ShardWriter(folder, tensors=count + 8 + sum(call.rng is not None for call in recording.calls))
     try:
         encoder = RecordEncoder(recording, tensors, activations=activations, arguments=arguments)
         tables = write_tables(encoder, encoder.keep)

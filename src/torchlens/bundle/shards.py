@@ -118,7 +118,7 @@ class ShardWriter:
         self._room = max(self._room, line + 120)
         path = self._folder / shard_name(len(self.entries))
         with writing(path):
-            self._file = open(path, "xb", buffering=0)
+            self._file = open(path, "xb", buffering=0)  # noqa: SIM115
             self._file.seek(8 + self._room)
         self._header, self._hashes = {}, {}
         self._used = self._header_used = 0
@@ -157,7 +157,7 @@ class Location(NamedTuple):
     def read(self, folder: Path) -> Tensor:
         """The bytes, in memory of their own, checked against their hash."""
         memory = torch.empty(self.bytes, dtype=torch.uint8)
-        rest = memoryview(memory.numpy())
+        rest = memoryview(memory.numpy())  # type: ignore[arg-type]
         descriptor = open_file(folder, self.file)
         try:
             place = self.start

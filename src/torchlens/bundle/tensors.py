@@ -21,7 +21,7 @@ from torch.nn import Parameter
 
 from .._torch import data_address, jagged_parts, make_per_channel_quantized, make_per_tensor_quantized
 from ..errors import BundleError
-from .checks import at, each, flag, integer, number, one_of, sizes, text
+from .checks import at, each, flag, integer, number, one_of, optional, sizes, text
 from .shards import DTYPES, Blob, Location
 
 Row = list[Any]
@@ -163,8 +163,8 @@ Parts = tuple[str, list[Any], dict[str, Tensor]]
 def parts_of(tensor: Tensor) -> Parts | None:
     """Kind, facts and parts of a tensor that is made of others; None for a plain one. Raises for what is not known."""
     if tensor.layout is torch.jagged:
-        values, offsets, lengths, dimension = jagged_parts(tensor)
-        return "jagged", [dimension], _named(values=values, offsets=offsets, lengths=lengths)
+        values, offsets, lengths, facts = jagged_parts(tensor)
+        return "jagged", facts, _named(values=values, offsets=offsets, lengths=lengths)
     if type(tensor) not in (Tensor, Parameter):
         raise BundleError(f"a tensor of class {type(tensor).__name__} can't be saved: only torch's own kinds can")
     tensor = tensor.detach()
@@ -318,20 +318,23 @@ _VIEWS = ("strided", "empty", "meta")
 
 def _compressed(kind: str) -> Callable[..., Tensor]:
     def assemble(parts: list[Tensor], shape: list[int]) -> Tensor:
-        return torch.sparse_compressed_tensor(*parts, shape, layout=_COMPRESSED[kind][0], check_invariants=True)
+        make: Any = torch.sparse_compressed_tensor
+        made: Tensor = make(*parts, shape, layout=_COMPRESSED[kind][0], check_invariants=True)
+        return made
 
     return assemble
 
 
 def _sparse(parts: list[Tensor], shape: list[int], coalesced: bool) -> Tensor:
-    return torch.sparse_coo_tensor(*parts, shape, is_coalesced=coalesced, check_invariants=True)
+    make: Any = torch.sparse_coo_tensor
+    made: Tensor = make(*parts, shape, is_coalesced=coalesced, check_invariants=True)
+    return made
 
 
-def _jagged(parts: list[Tensor], dimension: int) -> Tensor:
+def _jagged(parts: list[Tensor], dimension: int, shortest: int | None, longest: int | None) -> Tensor:
     values, offsets, *lengths = parts
-    made: Tensor = torch.nested.nested_tensor_from_jagged(
-        values, offsets, lengths[0] if lengths else None, jagged_dim=dimension
-    )
+    known = lengths[0] if lengths else None
+    made: Tensor = torch.nested.nested_tensor_from_jagged(values, offsets, known, dimension, shortest, longest)
     return made
 
 
@@ -359,10 +362,10 @@ _ASSEMBLE: dict[str, Callable[..., Tensor]] = {
 _CHECK: dict[str, Callable[..., list[Any]]] = {
     "sparse_coo": lambda shape, coalesced: [sizes(shape), flag(coalesced)],
     **dict.fromkeys(_COMPRESSED, lambda shape: [sizes(shape)]),
-    "nested": lambda: [],
-    "jagged": lambda dimension: [integer(dimension, 1, 64)],
-    "mkldnn": lambda: [],
-    "plain": lambda: [],
+    "nested": list,
+    "jagged": lambda dimension, *ends: [integer(dimension, 1, 64), *(optional(integer, end) for end in ends)],
+    "mkldnn": list,
+    "plain": list,
     "quantized_per_tensor": lambda dtype, scale, point: [dtype_named(dtype), number(scale), integer(point, -(2**31))],
     "quantized_per_channel": lambda dtype, axis: [dtype_named(dtype), integer(axis, 0, 64)],
 }

@@ -98,7 +98,8 @@ def _counts(log: ModelLog) -> Iterator[str]:
     for place, value in enumerate(graph.entries):
         if value.call >= 0 and value not in graph.recording.calls[value.call].outputs:
             yield f"operation {place} is not among the results of its call"
-        if value.saved is not None and (value.saved.shape, value.saved.dtype) != (value.shape, value.dtype):
+        saved = value.saved if -1 not in value.shape else None  # the shape of a nested tensor does not tell
+        if saved is not None and (saved.shape, saved.dtype) != (value.shape, value.dtype):
             yield f"operation {place} was saved with another shape or type than it had"
 
 
