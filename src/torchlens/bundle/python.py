@@ -25,6 +25,7 @@ _KINDS: tuple[type, ...] = (bool, int, float, complex, str, bytes, tuple, list, 
 _TYPES = {kind.__name__: kind for kind in _KINDS}
 _NUMPY_TYPE = re.compile(r"[<>|=]?[biufc](1|2|4|8|16)", re.ASCII)
 _PLAIN = {type(None), bool, str}
+_SMALL = 1 << 16  # bytes of an array that is written into the JSON itself
 
 
 class SavedObject:
@@ -85,15 +86,16 @@ class PythonEncoder:
         return [self.encode(thing, depth) for thing in things]
 
     def _array(self, array: np.ndarray[Any, Any], depth: int) -> Any:
-        if self._tensor is None or not array.dtype.isnative:
+        if self._tensor is None or not _NUMPY_TYPE.fullmatch(array.dtype.str):
             return self._object(array)
-        try:
-            return ["array", self._tensor(torch.from_numpy(np.ascontiguousarray(array)).reshape(array.shape))]
-        except TypeError:  # no numbers
-            return self._object(array)
+        if array.nbytes <= _SMALL:
+            return ["array", array.dtype.str, list(array.shape), array.tobytes().hex()]
+        stored = self._tensor(torch.from_numpy(np.frombuffer(array.tobytes(), np.uint8).copy()))
+        return ["large array", array.dtype.str, list(array.shape), stored]
 
     def _plain_tensor(self, tensor: Tensor, depth: int) -> Any:
-        return self._object(tensor) if self._tensor is None else ["tensor", self._tensor(tensor)]
+        """Only the states of random generators: all other tensors of a recording are values."""
+        return ["tensor", self.encode(tensor.numpy(), depth)] if tensor.dtype is torch.uint8 else self._object(tensor)
 
     def _object(self, thing: Any) -> list[Any]:
         """Equal objects stay equal: which calls are passes of one layer depends on it."""
@@ -190,15 +192,28 @@ class PythonDecoder:
         return at(self.params, number) if number != -1 else Value(-1, "param", -1, None, None, _NOTHING, None, None)
 
     def _array(self, members: list[Any], depth: int) -> Any:
-        (number,) = members
-        return self.tensor(number).numpy()
+        name, shape, data = members
+        content = bytearray.fromhex(text(data))
+        return np.frombuffer(content, dtype=_numpy_type(name)).reshape(sizes(shape))
+
+    def _large_array(self, members: list[Any], depth: int) -> Any:
+        name, shape, stored = members
+        return self.tensor(stored).numpy().view(_numpy_type(name)).reshape(sizes(shape))
 
     def _numpy(self, members: list[Any], depth: int) -> Any:
         name, data = members
-        if not _NUMPY_TYPE.fullmatch(text(name)):
-            raise BundleError(f"no NumPy type {name[:40]!r}")
-        (found,) = np.frombuffer(bytes.fromhex(text(data)), dtype=np.dtype(name))
+        (found,) = np.frombuffer(bytes.fromhex(text(data)), dtype=_numpy_type(name))
         return found
+
+    def _plain_tensor(self, members: list[Any], depth: int) -> Tensor:
+        return torch.from_numpy(*self.decode_all(members, depth))
+
+
+def _numpy_type(name: Any) -> np.dtype[Any]:
+    if not _NUMPY_TYPE.fullmatch(text(name)):
+        raise BundleError(f"no NumPy type {name[:40]!r}")
+    found: np.dtype[Any] = np.dtype(name)
+    return found
 
 
 _NOTHING = (torch.Size(()), torch.float32, torch.device("cpu"))
@@ -245,7 +260,8 @@ _DECODE: dict[str, Callable[[PythonDecoder, list[Any], int], Any]] = {
     "layout": _read_layout,
     "size": lambda decoder, members, depth: torch.Size(sizes(members, -1)),
     "array": PythonDecoder._array,
-    "tensor": lambda decoder, members, depth: decoder.tensor(*members),
+    "large array": PythonDecoder._large_array,
+    "tensor": PythonDecoder._plain_tensor,
     "number": PythonDecoder._numpy,
     "object": lambda decoder, members, depth: at(decoder.objects, members[0]),
     "...": lambda decoder, members, depth: ...,

@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import linecache
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
@@ -29,6 +30,7 @@ from ..capture.records import (
     Stored,
     TensorInfo,
     Value,
+    fetched,
 )
 from ..capture.rng import Seed
 from ..errors import BundleError
@@ -109,14 +111,33 @@ class RecordEncoder:
         parameter = saved.requires_grad if isinstance(saved, Parameter) else None
         return [value.role, value.call, value.position, value.address, facts, value.grad_fn, tensor, parameter]
 
+    def foresee(self) -> int:
+        """See which memory the tensors share before any is stored; return about how many pieces there will be."""
+        for value in (*self.recording.values, *self.recording.params):
+            tensor = self._wanted(value)
+            if tensor is not None:
+                with self._naming(value):
+                    self.tensors.foresee(tensor)
+        others = sum(call.rng is not None for call in self.recording.calls)
+        return self.tensors.pieces + others + 8
+
     def keep(self, value: Value) -> int | None:
-        wanted = self.arguments if value.role == "param" else self.activations
-        saved = value.saved if wanted else None
-        if saved is None or is_wrapped(saved):
+        """Store what was kept of a value; return the number of the tensor."""
+        tensor = self._wanted(value)
+        if tensor is None:
             return None
-        name = f"{value.role}.{value.index}" if value.address is None else f"{value.role}.{value.index}.{value.address}"
+        with self._naming(value):
+            return self.tensors.add(tensor, ".".join(filter(None, (value.role, str(value.index), value.address))))
+
+    def _wanted(self, value: Value) -> Tensor | None:
+        wanted = self.arguments if value.role == "param" else self.activations
+        tensor = value.saved if wanted else None
+        return None if tensor is None or is_wrapped(tensor) else tensor
+
+    @contextmanager
+    def _naming(self, value: Value) -> Iterator[None]:
         try:
-            return self.tensors.add(saved, name)
+            yield
         except BundleError as error:
             raise BundleError(f"{self._called(value)}: {error}") from error
 
@@ -127,7 +148,8 @@ class RecordEncoder:
     # ---- calls ----------------------------------------------------------------------------------------------
 
     def call(self, call: Call) -> list[Any]:
-        rng = self.tensors.add(call.rng, "rng") if call.rng is not None and self.arguments else None
+        state = fetched(call.rng) if self.arguments else None
+        rng = None if state is None else self.tensors.add(state, "rng")
         return [
             self.functions.number(call.function, id(call.function)),
             self.python.encode_all(call.args),
@@ -288,15 +310,6 @@ def _tensor_info_row(info: TensorInfo) -> list[Any]:
     return [info.address, list(info.all_addresses), shape, dtype_name(info.dtype), str(info.device), info.trainable]
 
 
-def tensors_to_save(recording: Recording, activations: bool, arguments: bool) -> Iterable[Tensor]:
-    """Every tensor that will be stored, to see which share memory."""
-    for value in recording.values if activations else ():
-        if value.saved is not None and not is_wrapped(value.saved):
-            yield value.saved
-    if arguments:
-        yield from (param.saved for param in recording.params if param.saved is not None)
-
-
 # ---- reading --------------------------------------------------------------------------------------------------
 
 #: What a value keeps, given the number of a tensor and, for a parameter, whether it requires grad: the tensor, or a
@@ -408,14 +421,14 @@ class _Decoder:
         decode = self.python.decode_all
         return Call(
             at(self.functions, function),
-            tuple(decode(args)),
+            tuple(decode(listed(_anything, args))),
             {text(name): self.python.decode(argument) for name, argument in kwargs} or NO_KWARGS,
             results,
             self._values(written),
             integer(module_call, -1, self.module_call_count - 1),
             at(self.sites, site),
             integer(time),
-            None if rng is None else self._tensor(rng),
+            None if rng is None else self.kept(integer(rng, 0, len(self.tensors) - 1), None),
             at(self.states, state),
         )
 
@@ -446,7 +459,7 @@ class _Decoder:
         )
 
     def _values(self, data: Any) -> tuple[Value, ...]:
-        values = tuple(self.python.decode_all(listed(lambda member: member, data)))
+        values = tuple(self.python.decode_all(listed(_anything, data)))
         if any(type(value) is not Value for value in values):
             raise BundleError("something stands where a tensor should be")
         return values
@@ -472,6 +485,10 @@ class _Decoder:
         for device, dtype in autocast:
             text(device), dtype.itemsize
         return flag(grad), flag(inference), tuple(autocast)
+
+
+def _anything(thing: Any) -> Any:
+    return thing
 
 
 def _read_facts(row: Any) -> Facts:

@@ -16,7 +16,7 @@ import torch
 from ..capture.records import Recording
 from ..errors import BundleError
 from .checks import writing
-from .records import RecordEncoder, Tables, tensors_to_save, write_tables
+from .records import RecordEncoder, Tables, write_tables
 from .shards import ShardEntry, ShardWriter
 from .tensors import TensorEncoder
 
@@ -52,23 +52,28 @@ def check_target(path: Path, overwrite: bool) -> None:
 
 
 def _write(recording: Recording, folder: Path, activations: bool, arguments: bool) -> None:
-    tensors = TensorEncoder(lambda name, memory: writer.append(_unique(name), memory.dtype, memory.shape, memory.data))
-    names: dict[str, int] = {}
-
-    def _unique(name: str) -> str:
-        times = names[name] = names.get(name, 0) + 1
-        return name if times == 1 else f"{name}.{times}"
-
-    count = tensors.foresee(tensors_to_save(recording, activations, arguments))
-    writer = ShardWriter(folder, tensors=count + 8 + sum(call.rng is not None for call in recording.calls))
+    names = Names()
+    tensors = TensorEncoder(lambda name, memory: writer.append(names.unique(name), *memory[:3]))
+    encoder = RecordEncoder(recording, tensors, activations=activations, arguments=arguments)
+    writer = ShardWriter(folder, tensors=encoder.foresee())
     try:
-        encoder = RecordEncoder(recording, tensors, activations=activations, arguments=arguments)
         tables = write_tables(encoder, encoder.keep)
         shards = writer.close()
     except BaseException:
         writer.abandon()
         raise
     finish(folder, tables, shards)
+
+
+class Names:
+    """Makes names differ."""
+
+    def __init__(self) -> None:
+        self._times: dict[str, int] = {}
+
+    def unique(self, name: str) -> str:
+        times = self._times[name] = self._times.get(name, 0) + 1
+        return name if times == 1 else f"{name}.{times}"
 
 
 def finish(folder: Path, tables: Tables, shards: Sequence[ShardEntry]) -> None:

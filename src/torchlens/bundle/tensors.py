@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -110,16 +110,19 @@ class TensorEncoder:
         self._stored: dict[Any, int] = {}
         self._known: dict[int, tuple[Tensor, int]] = {}  # by id; the tensor is kept so that the id stays its own
 
-    def foresee(self, tensors: Iterable[Tensor]) -> int:
-        """See which memory is shared before any is stored; return how many pieces there will be."""
-        for tensor in tensors:
-            for leaf in leaves(tensor):
-                if leaf.numel() and not leaf.is_meta:
-                    span = self._spans.get(_memory_of(leaf))
-                    if span is None:
-                        self._spans[_memory_of(leaf)] = Span(leaf)
-                    else:
-                        span.include(leaf)
+    def foresee(self, tensor: Tensor) -> None:
+        """See which part of which memory a tensor needs, before any is stored."""
+        for leaf in leaves(tensor):
+            if leaf.numel() and not leaf.is_meta:
+                span = self._spans.get(_memory_of(leaf))
+                if span is None:
+                    self._spans[_memory_of(leaf)] = Span(leaf)
+                else:
+                    span.include(leaf)
+
+    @property
+    def pieces(self) -> int:
+        """How many pieces of memory have been foreseen."""
         return len(self._spans)
 
     def add(self, tensor: Tensor, name: str) -> int:

@@ -57,6 +57,11 @@ class Stored(Protocol):
     def read(self) -> Tensor: ...
 
 
+def fetched(kept: Tensor | Stored | None) -> Tensor | None:
+    """The tensor itself, wherever it is kept."""
+    return kept if kept is None or isinstance(kept, Tensor) else kept.read()
+
+
 class Value:
     """One tensor at one moment of the forward pass. Every value but a parameter is an entry of the log.
 
@@ -90,8 +95,7 @@ class Value:
     @property
     def saved(self) -> Tensor | None:
         """The tensor, fetched if it is kept elsewhere; None if it is not kept."""
-        kept = self.kept
-        return kept if kept is None or isinstance(kept, Tensor) else kept.read()
+        return fetched(self.kept)
 
     @saved.setter
     def saved(self, tensor: Tensor | None) -> None:
@@ -156,7 +160,7 @@ class Call:
         module_call: int,
         site: Site,
         time: int,
-        rng: Tensor | None,
+        rng: Tensor | Stored | None,
         state: tuple[Any, ...],
     ) -> None:
         self.function = function

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..aliases import LAYER_ATTRIBUTES, Aliased
 from ..capture.containers import rebuild
-from ..capture.records import Call, Value
+from ..capture.records import Call, Value, fetched
 from ..graph import ancestry
 from ..graph.graph import Graph
 from ..graph.labels import operator_of
@@ -222,7 +222,8 @@ class OpLog(Aliased):
     @property
     def func_rng_states(self) -> dict[str, Tensor] | None:
         """The random generator's state before the call, if the function draws random numbers."""
-        return {"torch": self._call.rng} if self._call and self._call.rng is not None else None
+        state = fetched(self._call.rng) if self._call else None
+        return None if state is None else {"torch": state}
 
     @property
     def captured_args(self) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..capture.containers import rebuild, tensors_in
 from ..capture.functions import ALIAS_UPDATE, IMPLICIT_VIEW
-from ..capture.records import Call, Layout, Value
+from ..capture.records import Call, Layout, Value, fetched
 from ..errors import TorchLensError
 
 #: Replaces the saved value of a parent by another tensor.
@@ -81,8 +81,9 @@ def _circumstances(call: Call) -> Iterator[None]:
         stack.enter_context(torch.set_grad_enabled(grad))
         for device, dtype in autocast:
             stack.enter_context(torch.autocast(device, dtype))
-        if call.rng is not None:
-            stack.enter_context(_generator_at(call.rng, call.kwargs))
+        state = fetched(call.rng)
+        if state is not None:
+            stack.enter_context(_generator_at(state, call.kwargs))
         yield
 
 
