@@ -14,6 +14,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "torchlens"
 #: In the order of the flow. A file may import from its own place and from those before it.
 FLOW = [
     "errors",
+    "selectors",
     "options",
     "source",
     "statements",
@@ -24,6 +25,7 @@ FLOW = [
     "bundle",
     "validate",
     "log",
+    "draw",
     "api",
     "__init__",
 ]

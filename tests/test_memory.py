@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import subprocess
 import sys
 import weakref
@@ -31,16 +32,21 @@ print(high_water() - before)
 
 
 def peak(run: str) -> int:
-    """Kilobytes by which the resident memory of a new process grows over a run."""
+    """Kilobytes by which the resident memory of a new process grows over a run.
+
+    Memory is given back as soon as it is freed: the allocator's own thoughts about that are not measured.
+    """
     command = [sys.executable, "-c", SCRIPT.format(run=run)]
-    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "1000000"}
+    return int(subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_metadata_takes_the_memory_of_a_plain_forward() -> None:
     one_tensor = 4000 * 1000 * 4 // 1024
-    assert peak("model(x)") < 10 * one_tensor  # a few, by the whims of the allocator
-    assert peak("log = tl.get_model_metadata(model, x)") < 10 * one_tensor
+    plain = peak("model(x)")
+    assert plain < 3 * one_tensor
+    assert peak("log = tl.get_model_metadata(model, x)") < 1.05 * plain
     assert peak("log = tl.log_forward_pass(model, x)") > 50 * one_tensor
 
 

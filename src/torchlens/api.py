@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from .bundle.save import save_recording
 from .capture import rng
@@ -21,7 +22,9 @@ from .capture.session import record
 from .errors import ArgumentError, FidelityWarning
 from .graph.sites import user_stack
 from .log.model_log import ModelLog
+from .log.settle import settle
 from .options import Options
+from .selectors import Selector
 from .source import FuncCallLocation
 from .validate.report import ValidationReport
 
@@ -31,7 +34,11 @@ def log_forward_pass(
     input_args: Any = None,
     input_kwargs: Mapping[str, Any] | None = None,
     *,
-    layers_to_save: str | None = "all",
+    layers_to_save: str | int | Callable[[Any], Any] | Iterable[Selector] | None = "all",
+    activation_postfunc: Callable[[Tensor], Any] | None = None,
+    save_raw_activation: bool = True,
+    output_device: torch.device | str | None = None,
+    output_dtype: torch.dtype | None = None,
     random_seed: int | None = None,
     check_completeness: bool = False,
 ) -> ModelLog:
@@ -40,24 +47,42 @@ def log_forward_pass(
     >>> log = tl.log_forward_pass(model, x)
     >>> log["fc"].activation.shape
     torch.Size([5, 5])
+    >>> tl.log_forward_pass(model, x, layers_to_save=["relu", "fc", -1]).layer_labels
+    ['relu_1_2', 'linear_1_3', 'relu_2_4', 'output_1_11']
 
     Args:
         model: the model; nothing in it is changed.
         input_args: one tensor, or a list or tuple of positional arguments. A model that takes a list, a dict or another
             container as its only argument gets it inside a list: `[batch]`.
         input_kwargs: keyword arguments.
-        layers_to_save: "all" keeps every value, None only the metadata.
+        layers_to_save: "all" keeps every value, None only the metadata. Otherwise what to keep: labels, module
+            addresses (what the module returned), numbers over the whole graph, parts of labels ("conv"), functions of
+            the operation's record, or a list of these. The log then lists what was saved. Labels and numbers are known
+            only when the forward pass is over: until then, a label keeps all layers of its type, a number all layers.
+        activation_postfunc: a function of each saved value; what it returns is in `layer.transformed_activation`.
+        save_raw_activation: False keeps only what the function returned.
+        output_device: where to put what is saved.
+        output_dtype: what to convert saved floating point values to.
         random_seed: seeds torch, NumPy and Python before the run. Without it the generators go on from where they are.
         check_completeness: watch the dispatcher too, and report in `log.completeness` whether every operation was seen.
 
     If the model raises, the exception is the model's own; `exception.partial_log` holds what was logged until then.
     """
-    options = Options.checked(layers_to_save, random_seed, check_completeness)
+    options = Options.checked(
+        layers_to_save=layers_to_save,
+        activation_postfunc=activation_postfunc,
+        save_raw_activation=save_raw_activation,
+        output_device=output_device,
+        output_dtype=output_dtype,
+        random_seed=random_seed,
+        check_completeness=check_completeness,
+    )
     args, kwargs = _arguments(model, input_args, input_kwargs)
     recording, error = record(model, args, kwargs, options)
     log = ModelLog(recording)
     if error is not None:
         raise _annotated(error, recording, log)
+    settle(log)
     for warning in recording.warnings:
         warnings.warn(warning, FidelityWarning, stacklevel=2)
     return log

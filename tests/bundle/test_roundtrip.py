@@ -102,9 +102,19 @@ def test_a_loaded_log_can_be_saved_again(tmp_path: Path) -> None:
 def test_nothing_of_a_recording_is_forgotten() -> None:
     """Whoever adds a field to a record meets this test: the field belongs into bundle/records.py as well."""
     saved = {*records._PLAIN, "completeness", "modules", "param_infos", "buffer_infos", "values", "params", "calls",
-             "module_calls", "events", "output", "seed"}  # fmt: skip
+             "module_calls", "events", "output", "seed", "chooser"}  # fmt: skip
     assert {field.name for field in dataclass_fields(Recording)} == saved
-    assert set(Value.__slots__) == {"_facts", "address", "call", "grad_fn", "index", "kept", "position", "role"}
+    assert set(Value.__slots__) == {
+        "_facts",
+        "address",
+        "call",
+        "grad_fn",
+        "index",
+        "kept",
+        "position",
+        "role",
+        "transformed",
+    }
     assert set(Call.__slots__) == {
         "args", "function", "kwargs", "module_call", "outputs", "rng", "site", "state", "time", "written",
     }  # fmt: skip

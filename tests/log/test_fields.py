@@ -249,7 +249,7 @@ def test_the_seed_used_reproduces_a_run_that_began_anywhere() -> None:
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"layers_to_save": 5}, "layers_to_save"),
+        ({"layers_to_save": 2.5}, "layers_to_save"),
         ({"random_seed": "x"}, "random_seed is an int or None"),
         ({"random_seed": True}, "random_seed is an int or None"),
         ({"input_kwargs": [1]}, "input_kwargs is a dict"),

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Parameter
 
-from ..capture.records import Recording
+from ..capture.records import Recording, Stored
 from ..errors import BundleError
 from .checks import blaming, each, integer, open_file, parse, read_small_file, text
 from .records import read_tables
@@ -24,7 +24,7 @@ _LARGEST_METADATA = 1 << 30
 _HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
-class StoredTensor:
+class StoredTensor(Stored):
     """A tensor in a bundle, read when it is asked for."""
 
     __slots__ = ("_number", "_requires_grad", "_table")

@@ -47,10 +47,11 @@ class SavedTuple(tuple[Any, ...]):
 
 
 class PythonEncoder:
-    """Encodes arguments. `tensor` stores a tensor and gives its number; None leaves tensors out."""
+    """Encodes arguments. `store` stores a tensor and gives its number."""
 
-    def __init__(self, tensor: Callable[[Tensor], int] | None) -> None:
-        self._tensor = tensor
+    def __init__(self, store: Callable[[Tensor], int]) -> None:
+        self._store = store
+        self.arrays = True  # are they wanted?
         self.objects: list[list[str]] = []
         self._known: dict[Any, int] = {}
         self._alive: list[Any] = []  # so that no id is used twice
@@ -86,16 +87,18 @@ class PythonEncoder:
         return [self.encode(thing, depth) for thing in things]
 
     def _array(self, array: np.ndarray[Any, Any], depth: int) -> Any:
-        if self._tensor is None or not _NUMPY_TYPE.fullmatch(array.dtype.str):
+        if not self.arrays or not _NUMPY_TYPE.fullmatch(array.dtype.str):
             return self._object(array)
         if array.nbytes <= _SMALL:
             return ["array", array.dtype.str, list(array.shape), array.tobytes().hex()]
-        stored = self._tensor(torch.from_numpy(np.frombuffer(array.tobytes(), np.uint8).copy()))
+        stored = self._store(torch.from_numpy(np.frombuffer(array.tobytes(), np.uint8).copy()))
         return ["large array", array.dtype.str, list(array.shape), stored]
 
     def _plain_tensor(self, tensor: Tensor, depth: int) -> Any:
-        """Only the states of random generators: all other tensors of a recording are values."""
-        return ["tensor", self.encode(tensor.numpy(), depth)] if tensor.dtype is torch.uint8 else self._object(tensor)
+        """Not one of the model's: the state of a random generator, part of what a user's function returned."""
+        if tensor.dtype is torch.uint8 and tensor.dim() == 1 and tensor.numel() <= _SMALL:
+            return ["tensor", self.encode(tensor.numpy(), depth)]
+        return ["large tensor", self._store(tensor)]
 
     def _object(self, thing: Any) -> list[Any]:
         """Equal objects stay equal: which calls are passes of one layer depends on it."""
@@ -238,6 +241,11 @@ def _complex(decoder: PythonDecoder, members: list[Any], depth: int) -> complex:
     return complex(float(real), float(imaginary))
 
 
+def _one_number(decoder: PythonDecoder, members: list[Any], depth: int) -> Tensor:
+    (number,) = members
+    return decoder.tensor(number)
+
+
 def _one(check: Callable[[Any], Any]) -> Callable[[PythonDecoder, list[Any], int], Any]:
     def decode(decoder: PythonDecoder, members: list[Any], depth: int) -> Any:
         (member,) = members
@@ -262,6 +270,7 @@ _DECODE: dict[str, Callable[[PythonDecoder, list[Any], int], Any]] = {
     "array": PythonDecoder._array,
     "large array": PythonDecoder._large_array,
     "tensor": PythonDecoder._plain_tensor,
+    "large tensor": _one_number,
     "number": PythonDecoder._numpy,
     "object": lambda decoder, members, depth: at(decoder.objects, members[0]),
     "...": lambda decoder, members, depth: ...,

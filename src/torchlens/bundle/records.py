@@ -18,6 +18,7 @@ from torch.nn import Parameter
 from .._torch import is_wrapped
 from ..capture.dispatcher import Completeness, MissedOperation
 from ..capture.functions import ALIAS_UPDATE, IMPLICIT_VIEW, OUTPUT, Function
+from ..capture.naming import frames, is_library_code
 from ..capture.records import (
     NO_KWARGS,
     Call,
@@ -34,7 +35,6 @@ from ..capture.records import (
 )
 from ..capture.rng import Seed
 from ..errors import BundleError
-from ..graph.sites import frames, is_library_code
 from ..source import LINES_AFTER, LINES_BEFORE, SavedCode, line_at, operator_name
 from ..statements import Statement, find_statement
 from .checks import at, blaming, each, flag, integer, listed, number, one_of, optional, sizes, text
@@ -58,6 +58,7 @@ _PLAIN: dict[str, Callable[[Any], Any]] = {
     "end_time": number,
     "seconds": number,
     "warnings": lambda thing: listed(text, thing),
+    "listed": lambda thing: optional(lambda numbers: listed(integer, numbers), thing),
 }
 
 
@@ -92,24 +93,28 @@ class RecordEncoder:
         self.tensors = tensors
         self.activations = activations
         self.arguments = arguments
-        self.python = PythonEncoder((lambda tensor: tensors.add(tensor, "array")) if arguments else None)
+        self.python = PythonEncoder(lambda tensor: tensors.add(tensor, "array"))
+        self.python.arrays = arguments
         self.facts = Table(_facts_row)
         self.functions = Table(_function_row)
         self.states = Table(self.python.encode)
         self.sites = Table(self._site_row)
         self.codes: list[list[Any]] = []
-        self.sources: dict[str, dict[str, str]] = {}
+        self.places: list[list[Any]] = []  # of instructions in codes
+        self.statements: list[list[Any]] = []  # at places
+        self.sources: list[list[Any]] = []  # lines of files
         self._code_numbers: dict[int, tuple[Any, int]] = {}
-        self._places: set[tuple[int, int]] = set()
+        self._noted: set[tuple[Any, ...]] = set()
 
     # ---- tensors --------------------------------------------------------------------------------------------
 
-    def value(self, value: Value, tensor: int | None) -> list[Any]:
-        """A value's row; `tensor` is the number of what was kept of it."""
+    def value(self, value: Value, tensor: int | None, transformed: Any) -> list[Any]:
+        """A value's row, with the number of the tensor that was kept of it and the row of what was made of it."""
         facts = None if value.index < 0 else self.facts.number(value.facts)
         saved = value.saved if value.role == "param" else None
         parameter = saved.requires_grad if isinstance(saved, Parameter) else None
-        return [value.role, value.call, value.position, value.address, facts, value.grad_fn, tensor, parameter]
+        names = [value.role, value.call, value.position, value.address]
+        return [*names, facts, value.grad_fn, tensor, parameter, transformed]
 
     def foresee(self) -> int:
         """See which memory the tensors share before any is stored; return about how many pieces there will be."""
@@ -121,13 +126,24 @@ class RecordEncoder:
         others = sum(call.rng is not None for call in self.recording.calls)
         return self.tensors.pieces + others + 8
 
-    def keep(self, value: Value) -> int | None:
-        """Store what was kept of a value; return the number of the tensor."""
+    def keep(self, value: Value) -> tuple[int | None, Any]:
+        """Store what was kept of a value and what was made of it; return the number of the one and the row of the
+        other."""
         tensor = self._wanted(value)
-        if tensor is None:
-            return None
+        made = fetched(value.transformed) if self.activations else None
+        name = ".".join(filter(None, (value.role, str(value.index), value.address)))
         with self._naming(value):
-            return self.tensors.add(tensor, ".".join(filter(None, (value.role, str(value.index), value.address))))
+            number = None if tensor is None else self.tensors.add(tensor, name)
+            return number, self._transformed(made, f"transformed.{name}")
+
+    def _transformed(self, made: Any, name: str) -> Any:
+        if isinstance(made, Tensor):
+            return ["kept", self.tensors.add(made, name)]
+        self.python.arrays = True
+        try:
+            return self.python.encode(made)
+        finally:
+            self.python.arrays = self.arguments
 
     def _wanted(self, value: Value) -> Tensor | None:
         wanted = self.arguments if value.role == "param" else self.activations
@@ -195,24 +211,30 @@ class RecordEncoder:
         if known is None:
             known = self._code_numbers[id(code)] = (code, len(self.codes))
             qualname = getattr(code, "co_qualname", None)
-            self.codes.append([_clean(code.co_filename), code.co_name, qualname, is_library_code(code), [], []])
+            self.codes.append([_clean(code.co_filename), code.co_name, qualname, is_library_code(code)])
         where = known[1]
-        if (where, instruction) not in self._places:
-            self._places.add((where, instruction))
+        if self._is_new("place", where, instruction):
             line = line_at(code, instruction)
-            self.codes[where][4].append([instruction, line, operator_name(code, instruction)])
+            self.places.append([where, instruction, line, operator_name(code, instruction)])
             if not is_library_code(code):
                 self._note_source(code, line)
         return where
 
+    def _is_new(self, *fact: Any) -> bool:
+        before = len(self._noted)
+        self._noted.add(fact)
+        return len(self._noted) > before
+
     def _note_source(self, code: Any, line: int) -> None:
         """The lines around a call travel along: the reader may not have the file."""
-        noted = self.sources.setdefault(_clean(code.co_filename), {})
+        around = range(max(1, line - LINES_BEFORE), line + LINES_AFTER + 1)
         if isinstance(code, SavedCode):
-            noted.update({str(n): code.source[n] for n in _around(line) if n in code.source})
-            return
-        lines = linecache.getlines(code.co_filename)
-        noted.update({str(n): _clean(lines[n - 1]) for n in _around(line) if 1 <= n <= len(lines)})
+            lines = {number: code.source[number] for number in around if number in code.source}
+        else:
+            known = linecache.getlines(code.co_filename)
+            lines = {number: known[number - 1] for number in around if number <= len(known)}
+        file = _clean(code.co_filename)
+        self.sources += [[file, n, _clean(line)] for n, line in lines.items() if self._is_new("source", file, n)]
 
     def _note_statement(self, site: Site) -> None:
         innermost = next(frames(site), None)
@@ -220,14 +242,10 @@ class RecordEncoder:
             return
         code, instruction = innermost
         found = find_statement(code, instruction)
-        row = [found.kind, _clean(found.file), found.line, _clean(found.source), found.span, found.truth]
-        statements = self.codes[self._code_numbers[id(code)][1]][5]
-        if all(known[0] != instruction for known in statements):
-            statements.append([instruction, row])
-
-
-def _around(line: int) -> range:
-    return range(max(1, line - LINES_BEFORE), line + LINES_AFTER + 1)
+        where = self._code_numbers[id(code)][1]
+        if self._is_new("statement", where, instruction):
+            row = [found.kind, _clean(found.file), found.line, _clean(found.source), found.span, found.truth]
+            self.statements.append([where, instruction, *row])
 
 
 def _clean(name: str) -> str:
@@ -250,8 +268,8 @@ def _function_row(function: Function) -> list[Any]:
     return [function.name, name_of(function.func) or f"unknown:{_clean(name)}"]
 
 
-def write_tables(encoder: RecordEncoder, kept: Callable[[Value], int | None]) -> Tables:
-    """The whole recording as tables. `kept` gives the number of the tensor that was kept of a value."""
+def write_tables(encoder: RecordEncoder, keep: Callable[[Value], tuple[int | None, Any]]) -> Tables:
+    """The whole recording as tables. `keep` stores what was kept of a value and what was made of it."""
     recording = encoder.recording
     tables: Tables = {name: getattr(recording, name) for name in _PLAIN}
     tables["values_kept"] = recording.values_kept and encoder.activations
@@ -263,8 +281,8 @@ def write_tables(encoder: RecordEncoder, kept: Callable[[Value], int | None]) ->
                     for i in recording.modules],
         "param_infos": [_tensor_info_row(info) for info in recording.param_infos],
         "buffer_infos": [_tensor_info_row(info) for info in recording.buffer_infos],
-        "values": [encoder.value(value, kept(value)) for value in recording.values],
-        "params": [encoder.value(value, kept(value)) for value in recording.params],
+        "values": [encoder.value(value, *keep(value)) for value in recording.values],
+        "params": [encoder.value(value, *keep(value)) for value in recording.params],
         "calls": [encoder.call(call) for call in recording.calls],
         "module_calls": [encoder.module_call(call) for call in recording.module_calls],
         "events": [encoder.event(event) for event in recording.events],
@@ -286,6 +304,8 @@ def shared_tables(encoder: RecordEncoder) -> Tables:
         "functions": encoder.functions.rows,
         "states": encoder.states.rows,
         "codes": encoder.codes,
+        "places": encoder.places,
+        "statements": encoder.statements,
         "sources": encoder.sources,
         "sites": encoder.sites.rows,
         "objects": encoder.python.objects,
@@ -332,10 +352,11 @@ class _Decoder:
         self.kept = kept
         self.facts = self._each("facts", _read_facts)
         self.functions = self._each("functions", _read_function)
-        sources = {
-            text(file): {int(n): text(line) for n, line in lines.items()} for file, lines in tables["sources"].items()
-        }
+        sources: dict[str, dict[int, str]] = {}
         self.codes = self._each("codes", lambda row: _read_code(row, sources))
+        self._each("sources", lambda row: _read_source(row, sources))
+        self._each("places", self._place)
+        self._each("statements", self._statement)
         self.sites = self._each("sites", self._site)
         objects = self._each("objects", decode_object)
         self.values: list[Value] = []
@@ -395,7 +416,7 @@ class _Decoder:
     # ---- rows -----------------------------------------------------------------------------------------------
 
     def _value(self, row: Any, is_param: bool = False) -> Value:
-        role, call, position, address, facts, grad_fn, tensor, parameter = row
+        role, call, position, address, facts, grad_fn, tensor, parameter, transformed = row
         value = Value(
             -1,
             one_of(ROLES, role),
@@ -410,6 +431,10 @@ class _Decoder:
             raise BundleError(f"a value of role {role!r} with call {call}")
         if tensor is not None:
             value.kept = self.kept(integer(tensor, 0, len(self.tensors) - 1), optional(flag, parameter))
+        if type(transformed) is list and transformed[:1] == ["kept"]:
+            value.transformed = self.kept(integer(transformed[1], 0, len(self.tensors) - 1), None)
+        else:
+            value.transformed = self.python.decode(transformed)
         return value
 
     def _call(self, row: Any, number_of: int) -> Call:
@@ -472,6 +497,19 @@ class _Decoder:
             raise BundleError("a seed comes with the states of the generators")
         return Seed(integer(seed, -(2**64), 2**64), states)
 
+    def _place(self, row: Any) -> None:
+        where, instruction, line, operator = row
+        code = at(self.codes, where)
+        code.lines[integer(instruction, -1)] = integer(line)
+        if operator is not None:
+            code.operators[instruction] = text(operator)
+
+    def _statement(self, row: Any) -> None:
+        where, instruction, *statement = row
+        code = at(self.codes, where)
+        code.lines[integer(instruction, -1)]  # it is one of the places
+        code.statements[instruction] = _read_statement(*statement)
+
     def _site(self, row: Any) -> Site:
         site: list[Any] = []
         for code_number, instruction in zip(row[::2], row[1::2], strict=True):
@@ -528,15 +566,14 @@ def _read_completeness(row: Any) -> Completeness | None:
 
 
 def _read_code(row: Any, sources: dict[str, dict[int, str]]) -> SavedCode:
-    file, name, qualname, library, places, statements = row
-    code = SavedCode(text(file), text(name), optional(text, qualname), flag(library), source=sources.get(file, {}))
-    for instruction, line, operator in places:
-        code.lines[integer(instruction, -1)] = integer(line)
-        if operator is not None:
-            code.operators[instruction] = text(operator)
-    for instruction, statement in statements:
-        code.statements[integer(instruction, -1)] = _read_statement(*statement)
-    return code
+    file, name, qualname, library = row
+    known = sources.setdefault(text(file), {})
+    return SavedCode(file, text(name), optional(text, qualname), flag(library), source=known)
+
+
+def _read_source(row: Any, sources: dict[str, dict[int, str]]) -> None:
+    file, line, content = row
+    sources[text(file)][integer(line, 1)] = text(content)
 
 
 def _read_statement(kind: Any, file: Any, line: Any, source: Any, span: Any, truth: Any) -> Statement:

@@ -13,10 +13,10 @@ from weakref import ref
 
 import torch
 from torch import Tensor
-from torch.nn import Parameter
 
-from .._torch import UninitializedTensorMixin, lazy_copy, storage_address
+from .._torch import UninitializedTensorMixin
 from .functions import ALIAS_UPDATE, IMPLICIT_VIEW, Function
+from .keeping import Keeper, address_of, copied, layout_of
 from .records import Facts, Layout, Recording, Value
 
 #: Adds a call that no code made: (function, arguments, keyword arguments, tensor it explains, role, address).
@@ -37,22 +37,27 @@ class _Write(NamedTuple):
 class Identity:
     """Knows every tensor of a forward pass by its latest value."""
 
-    def __init__(self, recording: Recording, residents: Residents, synthesize: Synthesize) -> None:
+    def __init__(
+        self, recording: Recording, residents: Residents, keeper: Keeper, synthesize: Synthesize, *, choosing: bool
+    ) -> None:
         self.recording = recording
         self.keeping = recording.values_kept
+        self.keeper = keeper
+        self.foreign = keeper.foreign
+        self.unchosen: list[tuple[Value, Tensor]] | None = [] if choosing else None  # new values, to be kept or not
         self.residents = residents
         self.synthesize = synthesize
         self.live: dict[int, tuple[ref[Tensor], Value, int]] = {}
-        self.foreign: set[int] = set()  # storages that someone else may read or write at the address they have now
         self.writes: dict[int, list[_Write]] = {}  # by storage
         self.unversioned: set[int] = set()  # storages with an alias whose writes are not counted, such as x.data
         self.exposed: set[int] = set()  # storages that someone outside torch can write to
+        self.snapshots: dict[int, Tensor] = {}  # what exposed memory held, by value, where that is not kept anyway
         self.exports: dict[int, Value] = {}  # the values handed out, by where they begin
         self.param_values: dict[int, list[Value]] = {}  # by storage
         self.buffers = {address for _, role, address in residents.values() if role == "buffer"}
         self._aliases = _AliasIndex()
         for tensor, role, address in residents.values():
-            self._mark_foreign(tensor)
+            self.keeper.mark_foreign(tensor)
             if role == "param" and not isinstance(tensor, UninitializedTensorMixin):
                 self._add_param(tensor, address)
 
@@ -68,7 +73,7 @@ class Identity:
             return self._changed(tensor, value)
         if (version == _UNVERSIONED or self.unversioned) and self._writes_since(value.index, tensor):
             return self._changed(tensor, value)
-        if self.exposed and _address(tensor) in self.exposed and _differ(value.saved, tensor):
+        if self.exposed and address_of(tensor) in self.exposed and _differ(self._held(value), tensor):
             return self._changed(tensor, value)
         return value
 
@@ -89,31 +94,37 @@ class Identity:
             grad_fn = "" if node is None else type(node).__name__
         saved = facts = None
         if self.keeping:
-            saved = self._keep(tensor)
+            saved = self.keeper.keep(tensor)
         if saved is None or saved.is_nested:
             facts = _facts(tensor)
         values = self.recording.values
         value = Value(len(values), role, call, position, address, facts, grad_fn, saved)
         values.append(value)
+        if self.unchosen is not None:
+            self.unchosen.append((value, tensor))
+        if self.exposed and not self.keeping and address_of(tensor) in self.exposed:
+            self.snapshots[value.index] = copied(tensor)
         self._bind(tensor, value)
         return value
 
     def add_input(self, tensor: Tensor, path: str) -> None:
         """Record a tensor that the model is called with."""
         first = self.current(tensor)
-        self._mark_foreign(tensor)
+        self.keeper.mark_foreign(tensor)
         self.new_value(tensor, "input", address=path)
         if first is not None:  # the same tensor given twice: what uses it uses the first
             self._bind(tensor, first)
 
-    def copy_of(self, origin: Value, role: str, call: int, address: str) -> Value:
-        """Record a second entry for the same value."""
+    def add_output(self, tensor: Tensor, origin: Value, call: int, path: str) -> Value:
+        """Record a tensor that the model returned, whose value is `origin`."""
         values = self.recording.values
-        saved = origin.saved
+        saved = origin.saved if self.keeping else None
         if origin.role == "param" and saved is not None:
-            saved = saved.detach().clone() if self.recording.values_kept else None
-        value = Value(len(values), role, call, None, address, origin.facts, origin.grad_fn, saved)
+            saved = saved.detach().clone()
+        value = Value(len(values), "output", call, None, path, origin.facts, origin.grad_fn, saved)
         values.append(value)
+        if self.unchosen is not None:
+            self.unchosen.append((value, tensor))
         return value
 
     def _bind(self, tensor: Tensor, value: Value) -> None:
@@ -126,32 +137,15 @@ class Identity:
 
     # ---- keeping --------------------------------------------------------------------------------------------
 
-    def _keep(self, tensor: Tensor) -> Tensor:
-        """Keep what `tensor` holds now, whatever happens to it later.
-
-        Memory that this forward pass allocated is shared with a lazy copy: whoever writes to it first, by whatever
-        way, gets memory of his own. Foreign memory must stay where it is, since raw pointers into it may exist
-        (a NumPy view of an input, a captured graph over parameters), so a value in it is copied at once.
-        """
-        try:
-            if storage_address(tensor) not in self.foreign and not tensor.is_quantized:  # it would lose its quantizer
-                return lazy_copy(tensor.detach() if tensor.requires_grad else tensor)
-        except RuntimeError:
-            pass  # no storage of the plain kind: sparse, nested, from NumPy, in shared memory
-        return _copy(tensor)
-
     def expose(self, tensor: Any) -> None:
         """The memory of `tensor` is about to be handed out: from now on it is foreign, and may change unseen."""
-        address = _address(tensor) if isinstance(tensor, Tensor) else None
+        address = address_of(tensor) if isinstance(tensor, Tensor) else None
         if address is not None:
-            self.exports[self._own_memory(tensor)] = self.value_of(tensor)
+            value = self.exports[self._own_memory(tensor)] = self.value_of(tensor)
+            if not self.keeping:
+                self.snapshots[value.index] = copied(tensor)
             self.foreign.add(address)
             self.exposed.add(address)
-
-    def _mark_foreign(self, tensor: Tensor) -> None:
-        address = _address(tensor)
-        if address is not None:
-            self.foreign.add(address)
 
     # ---- writes ---------------------------------------------------------------------------------------------
 
@@ -164,14 +158,14 @@ class Identity:
             value.saved = saved.clone()
             del saved
         self._own_memory(tensor)  # growing memory that has lazy copies is an error inside torch
-        for param in self.param_values.pop(_address(tensor) or 0, ()):  # kept as they are, until they change
+        for param in self.param_values.pop(address_of(tensor) or 0, ()):  # kept as they are, until they change
             param.saved = param.saved.detach().clone() if param.saved is not None and self.keeping else None
 
     def after_write(self, tensor: Tensor, value: Value, reshapes: bool) -> None:
         """A call has overwritten `tensor`, whose value is now `value`."""
-        address = _address(tensor)
+        address = address_of(tensor)
         if address is not None:
-            self.writes.setdefault(address, []).append(_Write(value, _layout(tensor), reshapes))
+            self.writes.setdefault(address, []).append(_Write(value, layout_of(tensor), reshapes))
 
     def role_after_write(self, old: Value) -> str:
         """A buffer stays a buffer when it is overwritten."""
@@ -179,7 +173,7 @@ class Identity:
 
     def note_data_alias(self, tensor: Tensor) -> None:
         """`tensor.data` was taken or given: writes through the other one are not counted."""
-        address = _address(tensor)
+        address = address_of(tensor)
         if address is not None:
             self.unversioned.add(address)
 
@@ -195,18 +189,18 @@ class Identity:
 
         Memory that was freed and used again for another tensor has only older writes, so they are never confused.
         """
-        address = _address(tensor)
+        address = address_of(tensor)
         writes = self.writes.get(address, ()) if address is not None else ()
         return [write for write in writes if write.value.index > index]
 
     def _changed(self, tensor: Tensor, value: Value) -> Value:
         """The memory of `tensor` may have been overwritten through another tensor since `value` was recorded."""
         writes = self._writes_since(value.index, tensor)
-        layout = _layout(tensor)
+        layout = layout_of(tensor)
         over = [write for write in writes if not write.reshapes and _overlap(write.layout, layout)]
         if not over:
             # Either the write was elsewhere in the same memory, or none was seen: then only the value can tell.
-            if writes or _differ(value.saved, tensor) is False:
+            if writes or _differ(self._held(value), tensor) is False:
                 self._bind(tensor, value)
                 return value
             self.recording.warnings.append(
@@ -215,9 +209,12 @@ class Identity:
             )
         return self._update(tensor, value, over)
 
+    def _held(self, value: Value) -> Tensor | None:
+        return self.snapshots.get(value.index, value.saved)
+
     def _update(self, tensor: Tensor, value: Value, writes: list[_Write]) -> Value:
         """Record the value that `tensor` has after these writes through other tensors."""
-        layouts = {"layouts": (_layout(tensor), *(write.layout for write in writes))}
+        layouts = {"layouts": (layout_of(tensor), *(write.layout for write in writes))}
         parents = (value, *(write.value for write in writes))
         role = self.role_after_write(value)
         return self.synthesize(ALIAS_UPDATE, parents, layouts, tensor, role, value.address)
@@ -234,36 +231,36 @@ class Identity:
             if not self.writes:
                 return value
             # Another tensor in the same memory may have been written to before this one is first used.
-            over = [write for write in self._writes_since(-1, tensor) if _overlap(write.layout, _layout(tensor))]
+            over = [write for write in self._writes_since(-1, tensor) if _overlap(write.layout, layout_of(tensor))]
             return self._update(tensor, value, over) if over else value
         base, layout = self._aliases.find(tensor) or self._exported(tensor) or (None, None)
-        if base is not None and layout == _layout(tensor) is not None and base.dtype == tensor.dtype:
+        if base is not None and layout == layout_of(tensor) is not None and base.dtype == tensor.dtype:
             self._bind(tensor, base)
             return self.value_of(tensor)
         if base is not None:
-            layouts = {"layouts": (_layout(tensor), layout)}
+            layouts = {"layouts": (layout_of(tensor), layout)}
             return self.synthesize(IMPLICIT_VIEW, (base,), layouts, tensor, "op", None)
         if tensor.grad_fn is not None:
             self.recording.warnings.append(
                 f"a tensor of shape {tuple(_facts(tensor)[0])} was computed by something that could not be seen "
                 "(TorchScript, torch.func, another thread, code before the forward pass); it is logged as a 'source'"
             )
-        self._mark_foreign(tensor)
+        self.keeper.mark_foreign(tensor)
         return self.new_value(tensor, "source")
 
     def _exported(self, tensor: Tensor) -> tuple[Value, Layout | None] | None:
         """The value that came back from NumPy as this tensor, if it did."""
-        if not self.exports or _address(tensor) is None or tensor.untyped_storage().resizable():
+        if not self.exports or address_of(tensor) is None or tensor.untyped_storage().resizable():
             return None
         value = self.exports.get(tensor.data_ptr())
-        return None if value is None else (value, _layout(tensor) if value.shape == tensor.shape else None)
+        return None if value is None else (value, layout_of(tensor) if value.shape == tensor.shape else None)
 
     def _add_param(self, tensor: Tensor, address: str) -> Value:
         params = self.recording.params
         grad_fn = "" if tensor.requires_grad else None
         value = Value(len(params), "param", -1, None, address, _facts(tensor), grad_fn, tensor)
         params.append(value)
-        self.param_values.setdefault(_address(tensor) or 0, []).append(value)
+        self.param_values.setdefault(address_of(tensor) or 0, []).append(value)
         self._bind(tensor, value)
         return value
 
@@ -283,40 +280,20 @@ class _AliasIndex:
         """The latest value in the same memory and how it lies there; one that lies as `tensor` does, if possible."""
         for reference, value, _ in self.pending:
             known = reference()
-            address = _address(known) if known is not None else None
+            address = address_of(known) if known is not None else None
             if address is not None:
                 self.by_storage.setdefault(address, []).append((reference, value))
         self.pending.clear()
-        address, layout = _address(tensor), _layout(tensor)
+        address, layout = address_of(tensor), layout_of(tensor)
         found = None
         for reference, value in reversed(self.by_storage.get(address, ()) if address is not None else ()):
             known = reference()
-            if known is None or _address(known) != address:
+            if known is None or address_of(known) != address:
                 continue
-            if _layout(known) == layout is not None and known.dtype == tensor.dtype:
+            if layout_of(known) == layout is not None and known.dtype == tensor.dtype:
                 return value, layout
-            found = found or (value, _layout(known))
+            found = found or (value, layout_of(known))
         return found
-
-
-def _address(tensor: Tensor) -> int | None:
-    try:
-        return storage_address(tensor if tensor.layout is not torch.sparse_coo else tensor._values()) or None
-    except RuntimeError:
-        return None  # other layouts have no storage
-
-
-def _copy(tensor: Tensor) -> Tensor:
-    """A copy with the same strides: kernels go through memory in their order, and round accordingly."""
-    layout = _layout(tensor)
-    with torch.no_grad():
-        if layout is None or tensor.is_contiguous() or tensor.is_quantized or type(tensor) not in (Tensor, Parameter):
-            return tensor.clone()
-        span = layout.end - layout.offset + 1
-        if layout.conj or span > 4 * max(tensor.numel(), 1):  # a few elements spread over much memory
-            return tensor.clone()
-        memory = tensor.as_strided((span,), (1,), layout.offset).clone()
-        return memory.as_strided(layout.size, layout.stride, 0)
 
 
 def _storage_size(tensor: Tensor) -> int:
@@ -335,13 +312,6 @@ def _facts(tensor: Tensor) -> Facts:
     return shape, tensor.dtype, tensor.device
 
 
-def _layout(tensor: Tensor) -> Layout | None:
-    if tensor.layout is not torch.strided or tensor.is_nested:
-        return None
-    size, stride, offset = tensor.size(), tensor.stride(), int(tensor.storage_offset())
-    return Layout(size, stride, offset, tensor.dtype.itemsize, tensor.is_conj())
-
-
 def _overlap(one: Layout | None, other: Layout | None) -> bool:
     """Do two layouts of the same memory have an element in common?"""
     if one is None or other is None or one.itemsize != other.itemsize:
@@ -356,7 +326,7 @@ def _overlap(one: Layout | None, other: Layout | None) -> bool:
 def _differ(saved: Tensor | None, tensor: Tensor) -> bool | None:
     """Is the tensor no longer what was saved? None if that can't be known."""
     try:
-        if saved is None or saved.shape != tensor.shape:
+        if saved is None or saved.shape != tensor.shape or (saved.dtype, saved.device) != (tensor.dtype, tensor.device):
             return None
         now = tensor.detach()
         return not bool(((saved == now) | ((saved != saved) & (now != now))).all())

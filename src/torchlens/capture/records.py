@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import CodeType
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from .choose import Chooser
     from .dispatcher import Completeness
     from .functions import Function
 
@@ -48,18 +49,22 @@ class Layout(NamedTuple):
         return view.conj() if self.conj and memory.is_complex() else view
 
 
-class Stored(Protocol):
+class Stored:
     """A tensor that is kept elsewhere, such as in a file."""
 
+    __slots__ = ()
+
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        raise NotImplementedError
 
-    def read(self) -> Tensor: ...
+    def read(self) -> Tensor:
+        raise NotImplementedError
 
 
-def fetched(kept: Tensor | Stored | None) -> Tensor | None:
-    """The tensor itself, wherever it is kept."""
-    return kept if kept is None or isinstance(kept, Tensor) else kept.read()
+def fetched(kept: Any) -> Any:
+    """The tensor itself, if it is kept elsewhere; anything else as it is."""
+    return kept.read() if isinstance(kept, Stored) else kept
 
 
 class Value:
@@ -70,7 +75,7 @@ class Value:
     that a call wrote into without returning it, "output" a tensor that the model returned.
     """
 
-    __slots__ = ("_facts", "address", "call", "grad_fn", "index", "kept", "position", "role")
+    __slots__ = ("_facts", "address", "call", "grad_fn", "index", "kept", "position", "role", "transformed")
 
     def __init__(
         self,
@@ -91,11 +96,13 @@ class Value:
         self._facts = facts  # shape, type and device; None if the saved tensor can tell
         self.grad_fn = grad_fn  # class name; "" for a leaf that requires grad; None when no grad is required
         self.kept = kept
+        self.transformed: Any = None  # what the user's function made of it
 
     @property
     def saved(self) -> Tensor | None:
         """The tensor, fetched if it is kept elsewhere; None if it is not kept."""
-        return fetched(self.kept)
+        tensor: Tensor | None = fetched(self.kept)
+        return tensor
 
     @saved.setter
     def saved(self, tensor: Tensor | None) -> None:
@@ -124,7 +131,8 @@ class Value:
     @property
     def nbytes(self) -> int:
         """Elements times their size; 0 for a nested tensor that was not saved, whose shape does not tell."""
-        if isinstance(self.kept, Tensor):
+        if self._facts is None or (isinstance(self.kept, Tensor) and self.kept.is_nested):
+            assert isinstance(self.kept, Tensor)
             return self.kept.numel() * self.kept.element_size()
         if -1 in self.shape:
             return 0 if self.kept is None else self.kept.nbytes
@@ -252,7 +260,9 @@ class Recording:
     warnings: list[str] = field(default_factory=list)
     completeness: Completeness | None = None  # if it was asked for
     output: Any = None  # what the model returned, with values in place of tensors
-    values_kept: bool = True
+    values_kept: bool = True  # all of them, as they were
+    chooser: Chooser | None = None  # until it is settled which values are meant
+    listed: list[int] | None = None  # the indexes of the values that were chosen to be saved, if some were
     complete: bool = False  # False when the forward raised
     seed: int = 0
     start_time: float = 0.0

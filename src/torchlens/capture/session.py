@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from .._torch import UninitializedTensorMixin, no_torch_function
 from ..options import Options
 from . import rng
+from .choose import Chooser
 from .containers import tensors_in
 from .dispatcher import Fallback, Witness
 from .identity import Residents
+from .keeping import Keeper, Transform
 from .modules import watch_modules
 from .records import ModuleInfo, Recording, TensorInfo
 from .surroundings import prepared_surroundings
@@ -27,9 +29,12 @@ def record(
 ) -> tuple[Recording, BaseException | None]:
     """Run `model(*args, **kwargs)` once, as it is; return the record of it and what it raised, if it did."""
     started = time.perf_counter()
-    recording = Recording(type(model).__name__, values_kept=options.layers_to_save == "all")
+    recording = Recording(type(model).__name__, values_kept=options.keeps_all)
     modules = _describe_modules(model, recording)
-    tracer = Tracer(recording, _describe_tensors(modules, recording), list(modules))
+    keeper = Keeper()
+    if options.layers_to_save is not None and not options.keeps_all:
+        recording.chooser = Chooser(recording, keeper, options.selection, _transform(options))
+    tracer = Tracer(recording, _describe_tensors(modules, recording), list(modules), keeper)
     recording.seed = rng.begin(options.random_seed)
     recording.start_time = time.time()
     error = None
@@ -37,6 +42,7 @@ def record(
         with no_torch_function():
             for path, tensor in _input_tensors(args, kwargs):
                 tracer.identity.add_input(tensor, path)
+            tracer.choose()
         watched = _dispatcher_watched(tracer, modules, options)
         with prepared_surroundings(_is_tracer), watch_modules(modules, tracer), watched, tracer:
             result = model(*args, **kwargs)
@@ -62,6 +68,13 @@ def _dispatcher_watched(tracer: Tracer, modules: Iterable[nn.Module], options: O
         if any(isinstance(module, torch.jit.ScriptModule) for module in modules):
             stack.enter_context(Fallback(tracer))
         yield
+
+
+def _transform(options: Options) -> Transform | None:
+    if not options.transforms:
+        return None
+    raw, device, dtype = options.save_raw_activation, options.output_device, options.output_dtype
+    return Transform(options.activation_postfunc, raw, device, dtype)
 
 
 def _is_tracer(mode: Any) -> bool:

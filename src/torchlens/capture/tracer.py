@@ -21,6 +21,7 @@ from .._torch import any_autocast, autocast_state, no_torch_function, pop_mode, 
 from .containers import flat_tensors, rebuild, replace_tensors, tensors_in
 from .functions import KNOWN, OUTPUT, Function, Treatment, meet
 from .identity import Identity, Residents
+from .keeping import Keeper
 from .modules import MODULE_BOUNDARY
 from .records import NO_KWARGS, Call, Event, ModuleCall, Recording, Site, Value
 
@@ -34,10 +35,14 @@ _NO_STATE = (False, False, ())
 class Tracer(TorchFunctionMode):
     """While active, appends every torch call of this thread to a `Recording`."""
 
-    def __init__(self, recording: Recording, residents: Residents, modules: Sequence[nn.Module]) -> None:
+    def __init__(
+        self, recording: Recording, residents: Residents, modules: Sequence[nn.Module], keeper: Keeper
+    ) -> None:
         super().__init__()
         self.recording = recording
-        self.identity = Identity(recording, residents, self._synthesize)
+        self.chooser = recording.chooser
+        choosing = self.chooser is not None
+        self.identity = Identity(recording, residents, keeper, self._synthesize, choosing=choosing)
         self.descent: list[Any] = []  # the Python functions being stepped into
         self.busy = False  # with a call that is recorded, or that is none of the model's
         self.module_call = -1  # place of the running one in recording.module_calls
@@ -111,6 +116,8 @@ class Tracer(TorchFunctionMode):
                 stored = self._stored
                 stored_args = tuple([stored(argument) for argument in args])
                 stored_kwargs = {name: stored(argument) for name, argument in kwargs.items()} if kwargs else kwargs
+                if self.chooser is not None:
+                    self.choose()
                 if function.written is not None or "out" in kwargs:
                     written = self._before_write(function, args, kwargs)
                     overwritten = tuple([identity.value_of(tensor) for tensor in written])
@@ -138,6 +145,8 @@ class Tracer(TorchFunctionMode):
                         function, stored_args, stored_kwargs, outputs, overwritten, module, site, time, rng, state
                     )
                     calls.append(call)
+                    if self.chooser is not None:
+                        self.choose()
                     if function.name == "data":
                         identity.note_data_alias(args[-1])
                 elif function.reads:
@@ -217,7 +226,13 @@ class Tracer(TorchFunctionMode):
         value = self.identity.new_value(tensor, role, len(calls), address=address)
         site = frames_above(4)
         calls.append(Call(function, args, kwargs, (value,), (), self.module_call, site, 0, None, _NO_STATE))
+        self.choose()
         return value
+
+    def choose(self) -> None:
+        """Let the new values be kept or not."""
+        if self.chooser is not None and self.identity.unchosen:
+            self.chooser.consider(self.identity.unchosen, self.module_call)
 
     # ---- modules --------------------------------------------------------------------------------------------
 
@@ -233,7 +248,7 @@ class Tracer(TorchFunctionMode):
             return None
         self.call_counts[number] += 1
         with no_torch_function():
-            entered = self._known_values((*args, *kwargs.values()))
+            entered = tuple([value for value, _ in self._known_values((*args, *kwargs.values()))])
         calls = len(self.recording.calls)
         call = ModuleCall(number, self.call_counts[number], self.module_call, frames_above(2), calls, entered)
         self.module_call = len(self.recording.module_calls)
@@ -244,14 +259,23 @@ class Tracer(TorchFunctionMode):
 
     def leave_module(self, call: ModuleCall, result: Any) -> None:
         with no_torch_function():
-            call.exited = self._known_values((result,))
+            returned = self._known_values((result,))
+            call.exited = tuple([value for value, _ in returned])
+            if self.chooser is not None:
+                self.chooser.module_left(call, returned)
         call.stop = len(self.recording.calls)
         self.module_call = call.parent
         self.forward_due = None
 
-    def _known_values(self, container: tuple[Any, ...]) -> tuple[Value, ...]:
-        values = [self.identity.current(tensor) for tensor in flat_tensors(container)]
-        return tuple([value for value in values if value is not None])
+    def _known_values(self, container: tuple[Any, ...]) -> list[tuple[Value, Tensor]]:
+        """The values of the tensors in a container, as far as they are known."""
+        identity = self.identity
+        busy, self.busy = self.busy, True
+        try:
+            tensors = [tensor for tensor in flat_tensors(container) if identity.current(tensor) is not None]
+            return [(identity.value_of(tensor), tensor) for tensor in tensors]
+        finally:
+            self.busy = busy
 
     # ---- the end --------------------------------------------------------------------------------------------
 
@@ -261,8 +285,9 @@ class Tracer(TorchFunctionMode):
         with no_torch_function():
             for path, tensor in tensors_in(result):
                 origin = self.identity.value_of(tensor)
-                value = self.identity.copy_of(origin, "output", len(calls), path)
+                value = self.identity.add_output(tensor, origin, len(calls), path)
                 calls.append(Call(OUTPUT, (origin,), NO_KWARGS, (value,), (), -1, (), 0, None, _NO_STATE))
+                self.choose()
             self.recording.output = replace_tensors(result, self.identity.value_of)
 
 

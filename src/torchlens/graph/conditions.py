@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ..capture.naming import frames, is_library_code
 from ..capture.records import Event
 from ..statements import Statement, find_statement
-from .sites import frames, is_library_code
 
 if TYPE_CHECKING:
     from .graph import Graph

@@ -50,6 +50,14 @@ class Graph:
         label = self.layer_labels[layer]
         return label if len(self.layer_entries[layer]) == 1 else f"{label}:{self.passes[place]}"
 
+    @cached_property
+    def listed(self) -> list[int]:
+        """The entries that the log lists: all, or those that were chosen to be saved."""
+        chosen = self.recording.listed
+        if chosen is None:
+            return list(range(len(self.entries)))
+        return sorted(self.place[index] for index in chosen if index in self.place)
+
     # What is asked for less often is computed when it is.
 
     @cached_property

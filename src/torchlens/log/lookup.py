@@ -6,6 +6,7 @@ from functools import cached_property
 
 from ..errors import LayerNotFoundError, near
 from ..graph.graph import Graph
+from ..selectors import split_pass
 
 
 class Lookup:
@@ -27,14 +28,33 @@ class Lookup:
         key = key.strip()
         if key == "self":
             return self._module_outputs("")
-        name, _, suffix = key.rpartition(":")
-        if name and suffix.isdigit():
-            return [self._one_pass(name, int(suffix), key)]
+        name, number = split_pass(key)
+        if number is not None:
+            return [self._one_pass(name, number, key)]
         if key in self._layers:
             return self._graph.layer_entries[self._layers[key]]
         if key and key in self._graph.modules.numbers:
             return self._module_outputs(key)
         return self._containing(key)
+
+    def chosen(self, selector: str | int) -> list[int]:
+        """All entries that a selector means: every layer with that part in its label, all that a module returned."""
+        if isinstance(selector, int):
+            return [self.place(selector)]
+        name, number = split_pass(selector)
+        modules = self._graph.modules
+        if name in self._layers:
+            return self._graph.layer_entries[self._layers[name]] if number is None else self.places(selector)
+        module = modules.numbers.get("" if name == "self" else name)
+        if module is not None:
+            calls = modules.calls_of[module]
+            wanted = [call for call in calls if number in (None, modules.calls[call].number)]
+            return [place for call in wanted for place in modules.outputs(call)] or self.places(selector)
+        labels = self._graph.layer_labels
+        layers = [layer for layer, label in enumerate(labels) if selector in label]
+        if not layers:
+            raise self._not_found(selector)
+        return [place for layer in layers for place in self._graph.layer_entries[layer]]
 
     def place(self, number: int) -> int:
         """The entry with this number; negative numbers count from the end."""

@@ -13,6 +13,7 @@ from ..aliases import MODEL_ATTRIBUTES, Aliased
 from ..bundle.load import load_recording
 from ..capture.dispatcher import Completeness
 from ..capture.records import Recording, Value
+from ..errors import LayerNotFoundError
 from ..graph.graph import Graph
 from ..graph.layers import used_params
 from ..validate.lint import lint
@@ -104,7 +105,7 @@ class ModelLog(Aliased):
             number = key.__index__()
         except AttributeError:
             raise TypeError(f"a log is indexed by a name, a number or a slice, not {key!r}") from None
-        return self._op(self._lookup.place(number))
+        return self._op(self._numbered(number))
 
     def _op(self, place: int) -> OpLog:
         op = self._ops.get(place)
@@ -112,11 +113,25 @@ class ModelLog(Aliased):
             op = self._ops[place] = OpLog(self.graph, place)
         return op
 
+    def _numbered(self, number: int) -> int:
+        listed = self.graph.listed
+        if not -len(listed) <= number < len(listed):
+            raise LayerNotFoundError(
+                f"no operation {number}: the log has {len(listed)}, numbered 0 to {len(listed) - 1}"
+            )
+        return listed[number]
+
     def __len__(self) -> int:
-        return len(self.graph.entries)
+        """How many operations the log lists: all, or the saved ones if it was told what to save."""
+        return len(self.graph.listed)
 
     def __iter__(self) -> Iterator[OpLog]:
-        return (self._op(place) for place in range(len(self)))
+        return (self._op(place) for place in self.graph.listed)
+
+    @property
+    def all_ops(self) -> list[OpLog]:
+        """Every operation of the forward pass, in order, also those that the log does not list."""
+        return [self._op(place) for place in range(len(self.graph.entries))]
 
     def __contains__(self, key: object) -> bool:
         if isinstance(key, OpLog):
@@ -131,18 +146,19 @@ class ModelLog(Aliased):
 
     @property
     def layer_list(self) -> list[OpLog]:
-        """Every operation, in order."""
+        """The operations, in order."""
         return list(self)
 
     @property
     def layer_labels(self) -> list[str]:
         """The name of every layer, in order; a layer of several passes is named once."""
-        return list(self.graph.layer_labels)
+        layers = dict.fromkeys(self.graph.layers[place] for place in self.graph.listed)
+        return [self.graph.layer_labels[layer] for layer in layers]
 
     @property
     def op_labels(self) -> list[str]:
         """The name of every operation, in order, with the pass where there are several."""
-        return [self.graph.label(place) for place in range(len(self))]
+        return [self.graph.label(place) for place in self.graph.listed]
 
     @cached_property
     def modules(self) -> Accessor[ModuleLog]:
@@ -270,18 +286,18 @@ class ModelLog(Aliased):
     @property
     def internally_initialized_layers(self) -> list[str]:
         """Tensors made inside the model from nothing, such as by `torch.rand`."""
-        return [op.label for op in self if op.is_internally_initialized]
+        return [op.label for op in self.all_ops if op.is_internally_initialized]
 
     @property
     def internally_terminated_bool_layers(self) -> list[str]:
         """Single bools that decided something and went nowhere else."""
-        return [op.label for op in self if op.is_terminal_bool_layer]
+        return [op.label for op in self.all_ops if op.is_terminal_bool_layer]
 
     # ---- tensors --------------------------------------------------------------------------------------------
 
     @property
     def num_tensors_total(self) -> int:
-        return len(self)
+        return len(self.graph.entries)
 
     @property
     def num_tensors_saved(self) -> int:
@@ -303,7 +319,7 @@ class ModelLog(Aliased):
     @property
     def saved_activation_memory(self) -> int:
         """Bytes of the tensors that were saved."""
-        if len(self._saved) == len(self):
+        if len(self._saved) == self.num_tensors_total:
             return self.total_activation_memory
         return sum(value.nbytes for value in self._saved)
 

@@ -16,8 +16,8 @@ def to_networkx(log: ModelLog) -> Any:
     except ImportError as error:
         raise ImportError('to_networkx needs networkx: pip install "torchlens[graphs]"') from error
     network = networkx.DiGraph(name=log.model_name)
-    for op in log:
+    for op in log.all_ops:
         network.add_node(op.label, **{fact: getattr(op, fact) for fact in _FACTS})
-    for op in log:
+    for op in log.all_ops:
         network.add_edges_from((parent, op.label) for parent in op.parent_layers)
     return network

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
@@ -12,10 +13,10 @@ from torch import Tensor
 
 from ..aliases import LAYER_ATTRIBUTES, Aliased
 from ..capture.containers import rebuild
+from ..capture.naming import operator_of
 from ..capture.records import Call, Value, fetched
 from ..graph import ancestry
 from ..graph.graph import Graph
-from ..graph.labels import operator_of
 from ..graph.layers import used_params
 from ..graph.link import argument_values
 from ..graph.sites import user_stack
@@ -124,7 +125,10 @@ class OpLog(Aliased):
                 names.add(modules.label(call))
                 if modules.call_counts[modules.calls[call].module] == 1:
                     names.add(modules.address(call))
-        return [self._place - len(self._graph.entries), self._place, *sorted(names)]
+        listed = self._graph.listed
+        number = bisect_left(listed, self._place)
+        numbers = [number - len(listed), number] if listed[number : number + 1] == [self._place] else []
+        return [*numbers, *sorted(names)]
 
     # ---- the tensor -----------------------------------------------------------------------------------------
 
@@ -135,7 +139,29 @@ class OpLog(Aliased):
 
     @property
     def has_saved_activation(self) -> bool:
-        return self._value.kept is not None
+        """Was the tensor saved, or what `activation_postfunc` made of it?"""
+        return self._value.kept is not None or self._value.transformed is not None
+
+    @property
+    def transformed_activation(self) -> Any:
+        """What `activation_postfunc` made of the tensor; None if there was none."""
+        return fetched(self._value.transformed)
+
+    @property
+    def transformed_activation_shape(self) -> tuple[int, ...] | None:
+        made = self.transformed_activation
+        return tuple(made.shape) if isinstance(made, Tensor) else None
+
+    @property
+    def transformed_activation_dtype(self) -> torch.dtype | None:
+        made = self.transformed_activation
+        return made.dtype if isinstance(made, Tensor) else None
+
+    @property
+    def transformed_activation_memory(self) -> int | None:
+        """Bytes."""
+        made = self.transformed_activation
+        return made.numel() * made.element_size() if isinstance(made, Tensor) else None
 
     def materialize_activation(self) -> Tensor | None:
         """Read the tensor from the bundle that the log was loaded from, and keep it.

@@ -50,10 +50,10 @@ def _count(number: int, noun: str) -> str:
 
 
 def _layer_lines(graph: Graph) -> Iterator[str]:
-    for place, layer in enumerate(graph.layers):
-        total = len(graph.layer_entries[layer])
+    for number, place in enumerate(graph.listed):
+        total = len(graph.layer_entries[graph.layers[place]])
         passes = f" ({graph.passes[place]}/{total} passes)" if total > 1 else ""
-        yield f"{place}: {graph.label(place)}{passes}"
+        yield f"{number}: {graph.label(place)}{passes}"
 
 
 def _hierarchy(graph: Graph) -> Iterator[str]:

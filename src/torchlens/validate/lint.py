@@ -60,8 +60,9 @@ def _passes(log: ModelLog) -> Iterator[str]:
         number = graph.passes[place]
         if not 1 <= number <= len(entries) or entries[number - 1] != place:
             yield f"operation {place} is not pass {number} of {graph.layer_labels[layer]}"
+    ops = log.all_ops
     for entries in graph.layer_entries:
-        types = {(log[place].layer_type, log[place].uses_params) for place in entries}
+        types = {(ops[place].layer_type, ops[place].uses_params) for place in entries}
         if len(types) > 1:
             yield f"the passes of {graph.label(entries[0])} are of different kinds"
 
@@ -82,7 +83,7 @@ def _modules(log: ModelLog) -> Iterator[str]:
 
 
 def _lookups(log: ModelLog) -> Iterator[str]:
-    for place, op in enumerate(log):
+    for place, op in enumerate(log.all_ops):
         for key in op.lookup_keys:
             if log[key] is not op:
                 yield f"log[{key!r}] is not the operation {place} that lists it"
@@ -98,7 +99,8 @@ def _counts(log: ModelLog) -> Iterator[str]:
     for place, value in enumerate(graph.entries):
         if value.call >= 0 and value not in graph.recording.calls[value.call].outputs:
             yield f"operation {place} is not among the results of its call"
-        saved = value.saved if -1 not in value.shape else None  # the shape of a nested tensor does not tell
+        plain = graph.recording.values_kept and -1 not in value.shape  # else it may have been converted, or is nested
+        saved = value.saved if plain else None
         if saved is not None and (saved.shape, saved.dtype) != (value.shape, value.dtype):
             yield f"operation {place} was saved with another shape or type than it had"
 

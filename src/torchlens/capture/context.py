@@ -1,0 +1,130 @@
+"""What is known of an operation at the moment it has happened: what a predicate is asked with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from .naming import layer_type_of, operator_of
+from .records import Recording, Value
+
+
+class AskLater(Exception):
+    """A predicate asked for something that only the whole graph can tell."""
+
+
+class Moment:
+    """A value of a running forward pass. Everything is worked out when it is asked for."""
+
+    __slots__ = ("_module_call", "_recording", "_value")
+
+    def __init__(self, recording: Recording, value: Value, module_call: int) -> None:
+        self._recording = recording
+        self._value = value
+        self._module_call = module_call  # the running one; place in Recording.module_calls
+
+    @property
+    def kind(self) -> str:
+        """What the value comes from: "op", "input", "buffer", "output", "source"."""
+        return "buffer" if self._value.role == "update" else self._value.role
+
+    @property
+    def layer_type(self) -> str:
+        return layer_type_of(self._value, self._recording.calls)
+
+    @property
+    def func_name(self) -> str | None:
+        if self._value.call < 0 or self._value.role == "output":
+            return None
+        call = self._recording.calls[self._value.call]
+        return operator_of(call) or call.function.name
+
+    @property
+    def output_index(self) -> int | None:
+        """Place in the tuple or list that the call returned."""
+        return self._value.position
+
+    # ---- the tensor -----------------------------------------------------------------------------------------
+
+    @property
+    def tensor_shape(self) -> tuple[int, ...]:
+        return tuple(self._value.shape)
+
+    @property
+    def tensor_dtype(self) -> torch.dtype:
+        return self._value.dtype
+
+    @property
+    def tensor_device(self) -> torch.device:
+        return self._value.device
+
+    # ---- the module -----------------------------------------------------------------------------------------
+
+    @property
+    def module_stack(self) -> tuple[str, ...]:
+        """The module calls around the event, from the model in: `("self:1", "features:1", "features.6:1")`."""
+        stack = []
+        number = self._module_call
+        while number >= 0:
+            call = self._recording.module_calls[number]
+            stack.append(f"{self._recording.modules[call.module].address or 'self'}:{call.number}")
+            number = call.parent
+        return tuple(stack[::-1])
+
+    @property
+    def module_address(self) -> str:
+        """The innermost module; the model itself is "self"."""
+        if self._module_call < 0:
+            return "self"
+        return self._recording.modules[self._recording.module_calls[self._module_call].module].address or "self"
+
+    @property
+    def module_type(self) -> str:
+        if self._module_call < 0:
+            return self._recording.model_name
+        return self._recording.modules[self._recording.module_calls[self._module_call].module].class_name
+
+    @property
+    def module_pass_index(self) -> int:
+        """Which call of the module; the first is 1."""
+        return self._recording.module_calls[self._module_call].number if self._module_call >= 0 else 1
+
+
+class OpInProgress(Moment):
+    """The same under the names that an operation has in a finished log, as far as they can be known already."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise AskLater(name)
+
+    @property
+    def containing_modules(self) -> list[str]:
+        return [label.rpartition(":")[0] for label in self.module_stack[1:]]
+
+    @property
+    def containing_module(self) -> str | None:
+        return None if self.module_address == "self" else self.module_address
+
+    @property
+    def tensor_memory(self) -> int:
+        return self._value.nbytes
+
+    @property
+    def grad_fn_name(self) -> str | None:
+        return self._value.grad_fn or None
+
+    @property
+    def is_input_layer(self) -> bool:
+        return self._value.role == "input"
+
+    @property
+    def is_output_layer(self) -> bool:
+        return self._value.role == "output"
+
+    @property
+    def is_buffer_layer(self) -> bool:
+        return self._value.role in ("buffer", "update")

@@ -1,0 +1,70 @@
+"""What a call is called: layer types, and the operators of the language behind torch's functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from types import CodeType
+
+from .._torch import LIBRARY_FOLDERS
+from ..source import SavedCode, operator_name
+from .records import Call, Site, Value
+
+_ROLE_TYPES = {
+    "input": "input",
+    "output": "output",
+    "buffer": "buffer",
+    "update": "buffer",
+    "source": "source",
+}
+
+# `x / y` reaches torch as `div`; the language, and so the log, calls the operator truediv.
+_DIVISIONS = {"div": "__truediv__", "div_": "__itruediv__"}
+
+
+def layer_type_of(value: Value, calls: list[Call]) -> str:
+    """The first part of a value's label."""
+    fixed = _ROLE_TYPES.get(value.role)
+    if fixed is not None:
+        return fixed
+    call = calls[value.call]
+    if call.function.name in _DIVISIONS and operator_of(call) == _DIVISIONS[call.function.name]:
+        return "truediv"
+    return call.function.layer_type
+
+
+def operator_of(call: Call) -> str | None:
+    """The dunder name of the Python operator that made this call, if one did: `__add__` for `x + y`."""
+    name = call.function.name.strip("_")
+    for code, instruction in frames(call.site):
+        operator = operator_name(code, instruction)
+        if operator is not None:
+            plain = operator.strip("_")
+            return operator if _OPERATOR_FUNCTIONS.get(plain, plain) == name else None
+        if not is_library_code(code):
+            break
+    return None
+
+
+# Torch names of the operators that Python names otherwise, without underscores; in-place forms begin with an i.
+_NAMES = {"truediv": "div", "floordiv": "floor_divide", "mod": "remainder"}
+_OPERATOR_FUNCTIONS = {
+    prefix + operator: _NAMES.get(operator, operator)
+    for operator in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor")
+    for prefix in ("", "i")
+}
+
+
+def frames(site: Site) -> Iterator[tuple[CodeType, int]]:
+    """The (code, instruction) pairs of a site, innermost first."""
+    return zip(site[::2], site[1::2], strict=True)
+
+
+def is_library_code(code: CodeType | SavedCode) -> bool:
+    """Does this code belong to torch or to this package, rather than to the user?"""
+    return code.is_library if isinstance(code, SavedCode) else _is_library_file(code.co_filename)
+
+
+@lru_cache(maxsize=4096)
+def _is_library_file(filename: str) -> bool:
+    return filename.startswith((*LIBRARY_FOLDERS, "<frozen "))

@@ -1,0 +1,90 @@
+"""When the graph is known: which values were meant, and letting go of the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..capture.choose import Chooser, Failure
+from ..capture.context import OpInProgress
+from ..errors import ArgumentError, LayerNotFoundError
+from ..selectors import Selector, described
+from .model_log import ModelLog
+from .op_log import OpLog
+
+
+def settle(log: ModelLog) -> None:
+    """Keep what the selection means, and list nothing else."""
+    recording = log._recording
+    chooser, recording.chooser = recording.chooser, None
+    if chooser is None:
+        return
+    try:
+        if chooser.failure is not None:
+            raise _error(log, chooser.failure)
+        if chooser.selection is not None:
+            _keep_only(log, chooser, _chosen(log, chooser))
+        if chooser.failure is not None:
+            raise _error(log, chooser.failure)
+    except (ArgumentError, LayerNotFoundError) as error:
+        error.partial_log = log  # type: ignore[union-attr]
+        raise
+
+
+def _chosen(log: ModelLog, chooser: Chooser) -> list[int]:
+    assert chooser.selection is not None
+    places: set[int] = set()
+    for selector in chooser.selection.selectors:
+        if callable(selector):
+            found = _chosen_by(log, chooser, selector)
+        else:
+            found = log._lookup.chosen(selector)
+        if not found:
+            raise LayerNotFoundError(f"layers_to_save: nothing is chosen by {described(selector)}")
+        places.update(found)
+    return sorted(places)
+
+
+def _chosen_by(log: ModelLog, chooser: Chooser, predicate: Selector) -> list[int]:
+    place = log.graph.place
+    chosen = set(chooser.chosen[predicate])
+    for index, moment in chooser.undecided[predicate].items():
+        if index not in place:
+            continue
+        try:
+            if predicate(_Finished(log._op(place[index]), moment)):  # type: ignore[operator]
+                chosen.add(index)
+        except Exception as raised:
+            value = log._recording.values[index]
+            raise _error(log, Failure(f"the predicate {described(predicate)}", value, raised)) from raised
+    return [place[index] for index in chosen if index in place]
+
+
+def _keep_only(log: ModelLog, chooser: Chooser, places: list[int]) -> None:
+    graph = log.graph
+    meant = {graph.entries[place].index for place in places}
+    for value in graph.recording.values:
+        if value.index in meant:
+            chooser.finish(value)
+        else:
+            value.saved = value.transformed = None
+    graph.recording.listed = sorted(meant)
+    graph.listed = places
+
+
+def _error(log: ModelLog, failure: Failure) -> ArgumentError:
+    place = log.graph.place.get(failure.value.index)
+    label = log.graph.label(place) if place is not None else f"a dropped {failure.value.role}"
+    error = ArgumentError(f"{failure.what} raised {type(failure.raised).__name__} for {label}: {failure.raised}")
+    error.__cause__ = failure.raised
+    return error
+
+
+class _Finished:
+    """An operation of the log that also answers what could be asked while the model ran."""
+
+    def __init__(self, op: OpLog, moment: OpInProgress) -> None:
+        self._op, self._moment = op, moment
+
+    def __getattr__(self, name: str) -> Any:
+        own = name in type(self._moment).__mro__[1].__dict__ and not hasattr(type(self._op), name)
+        return getattr(self._moment if own else self._op, name)
