@@ -6,7 +6,7 @@
 torch.Size([5, 5])
 """
 
-from .api import get_model_metadata, load, log_forward_pass, save, validate_model_activations
+from .api import get_model_metadata, load, log_forward_pass, recover, save, validate_model_activations
 from .capture.dispatcher import Completeness
 from .errors import (
     ArgumentError,
@@ -55,6 +55,7 @@ __all__ = [
     "lint",
     "load",
     "log_forward_pass",
+    "recover",
     "register_formula",
     "save",
     "unregister_formula",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from os import PathLike
 from pathlib import Path
@@ -14,7 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .bundle.recover import recover_recording
 from .bundle.save import save_recording
+from .bundle.stream import RecordingStream
 from .capture import rng
 from .capture.containers import fresh_copy, tensors_in
 from .capture.records import Recording
@@ -39,6 +42,8 @@ def log_forward_pass(
     save_raw_activation: bool = True,
     output_device: torch.device | str | None = None,
     output_dtype: torch.dtype | None = None,
+    save_activations_to: str | PathLike[str] | None = None,
+    keep_activations_in_memory: bool = True,
     random_seed: int | None = None,
     check_completeness: bool = False,
 ) -> ModelLog:
@@ -63,6 +68,9 @@ def log_forward_pass(
         save_raw_activation: False keeps only what the function returned.
         output_device: where to put what is saved.
         output_dtype: what to convert saved floating point values to.
+        save_activations_to: a folder that does not exist yet. Values are written into it while the model runs; at the
+            end it is a bundle for `load`. If the process dies before, `recover` has what was written until then.
+        keep_activations_in_memory: False keeps the values in that folder only; `layer.activation` reads them there.
         random_seed: seeds torch, NumPy and Python before the run. Without it the generators go on from where they are.
         check_completeness: watch the dispatcher too, and report in `log.completeness` whether every operation was seen.
 
@@ -74,15 +82,19 @@ def log_forward_pass(
         save_raw_activation=save_raw_activation,
         output_device=output_device,
         output_dtype=output_dtype,
+        save_activations_to=save_activations_to,
+        keep_activations_in_memory=keep_activations_in_memory,
         random_seed=random_seed,
         check_completeness=check_completeness,
     )
     args, kwargs = _arguments(model, input_args, input_kwargs)
-    recording, error = record(model, args, kwargs, options)
-    log = ModelLog(recording)
+    with _streaming(options) as stream:
+        recording, error = record(model, args, kwargs, options, stream)
+        log = ModelLog(recording)
+        if error is None:
+            settle(log)
     if error is not None:
         raise _annotated(error, recording, log)
-    settle(log)
     for warning in recording.warnings:
         warnings.warn(warning, FidelityWarning, stacklevel=2)
     return log
@@ -192,6 +204,34 @@ def load(path: str | PathLike[str], lazy: bool = False) -> ModelLog:
     computing again (`log.validate()`) works for torch's own.
     """
     return ModelLog.load(path, lazy)
+
+
+def recover(path: str | PathLike[str]) -> ModelLog:
+    """What is whole of a log that was cut short while it was written with `save_activations_to`.
+
+    >>> streamed = tl.log_forward_pass(model, x, save_activations_to=folder / "streamed")
+    >>> tl.recover(folder / "streamed").num_tensors_saved       # nothing was cut short here
+    12
+
+    The log ends with the last tensor that was written whole; `log.warnings` says what is missing. Its tensors stay in
+    the files and are read when they are asked for; `save` makes a bundle of them.
+    """
+    return ModelLog(recover_recording(Path(path)))
+
+
+@contextmanager
+def _streaming(options: Options) -> Iterator[RecordingStream | None]:
+    """Where the values go while the model runs. A model that raised leaves a bundle of what was logged until then."""
+    if options.save_activations_to is None:
+        yield None
+        return
+    stream = RecordingStream(options.save_activations_to, options.keep_activations_in_memory)
+    try:
+        yield stream
+        stream.finish()
+    except BaseException:
+        stream.abandon()
+        raise
 
 
 def _arguments(model: Any, input_args: Any, input_kwargs: Any) -> tuple[list[Any], dict[str, Any]]:

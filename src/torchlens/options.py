@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -23,6 +24,8 @@ class Options:
     save_raw_activation: bool = True
     output_device: torch.device | None = None
     output_dtype: torch.dtype | None = None
+    save_activations_to: Path | None = None
+    keep_activations_in_memory: bool = True
 
     @classmethod
     def checked(cls, **given: Any) -> Options:
@@ -41,6 +44,7 @@ class Options:
         dtype = given.get("output_dtype")
         if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
             raise ArgumentError(f"output_dtype is a floating point type such as torch.float16, not {dtype!r}")
+        _check_streaming(given)
         return cls(**given)
 
     @property
@@ -57,6 +61,16 @@ class Options:
     def selection(self) -> Selection | None:
         """Which values to keep; None for all of them or for none."""
         return self.layers_to_save if isinstance(self.layers_to_save, Selection) else None
+
+
+def _check_streaming(given: dict[str, Any]) -> None:
+    path = given.get("save_activations_to")
+    if path is not None:
+        if given["layers_to_save"] is None:
+            raise ArgumentError("save_activations_to has nothing to save with layers_to_save=None")
+        given["save_activations_to"] = Path(path)
+    elif not given.get("keep_activations_in_memory", True):
+        raise ArgumentError("keep_activations_in_memory=False needs save_activations_to=..., or nothing would be saved")
 
 
 def _layers(wanted: Any) -> Literal["all"] | Selection | None:

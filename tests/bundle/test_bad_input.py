@@ -325,8 +325,8 @@ def test_loading_imports_nothing(bundle: Path, monkeypatch: pytest.MonkeyPatch) 
         ("calls", 0, 1, [["launch", 1]]), ("calls", 0, 1, [["torch", "nn"]]), ("calls", 0, 1, [["type", "object"]]),
         ("calls", 0, 1, [["number", "O8", "00"]]), ("calls", 0, 1, [["device", "moon"]]),
         ("module_calls", 1, 2, 1), ("module_calls", 1, 0, 99), ("module_calls", 0, 5, 10**9),
-        ("sites", 0, 0, 999), ("sites", 0, 1, 12345), ("places", 0, 2, "x"), ("statements", 0, 0, 99), ("sources", 0, 0, 1),
-        ("states", 0, 1, 1),
+        ("sites", 0, 0, 999), ("sites", 0, 1, 12345), ("places", 0, 2, "x"), ("statements", 0, 0, 99),
+        ("sources", 0, 0, 1), ("states", 0, 1, 1),
         ("objects", 0, 0, 1), ("events", 0, 0, None), ("functions", 0, 0, None), ("modules", 0, 1, "x"),
     ],
 )  # fmt: skip

@@ -134,9 +134,9 @@ class RecordEncoder:
         name = ".".join(filter(None, (value.role, str(value.index), value.address)))
         with self._naming(value):
             number = None if tensor is None else self.tensors.add(tensor, name)
-            return number, self._transformed(made, f"transformed.{name}")
+            return number, self.transformed(made, f"transformed.{name}")
 
-    def _transformed(self, made: Any, name: str) -> Any:
+    def transformed(self, made: Any, name: str) -> Any:
         if isinstance(made, Tensor):
             return ["kept", self.tensors.add(made, name)]
         self.python.arrays = True
@@ -271,16 +271,12 @@ def _function_row(function: Function) -> list[Any]:
 def write_tables(encoder: RecordEncoder, keep: Callable[[Value], tuple[int | None, Any]]) -> Tables:
     """The whole recording as tables. `keep` stores what was kept of a value and what was made of it."""
     recording = encoder.recording
-    tables: Tables = {name: getattr(recording, name) for name in _PLAIN}
+    tables = plain_tables(recording)
     tables["values_kept"] = recording.values_kept and encoder.activations
-    tables["warnings"] = [_clean(warning) for warning in (*recording.warnings, *_left_out(encoder))]
+    tables["warnings"] += _left_out(encoder)
     tables |= {
         "seed": _seed_row(recording.seed, encoder),
         "completeness": _completeness_row(recording.completeness),
-        "modules": [[i.address, list(i.all_addresses), i.class_name, i.training, i.class_qualname]
-                    for i in recording.modules],
-        "param_infos": [_tensor_info_row(info) for info in recording.param_infos],
-        "buffer_infos": [_tensor_info_row(info) for info in recording.buffer_infos],
         "values": [encoder.value(value, *keep(value)) for value in recording.values],
         "params": [encoder.value(value, *keep(value)) for value in recording.params],
         "calls": [encoder.call(call) for call in recording.calls],
@@ -289,6 +285,20 @@ def write_tables(encoder: RecordEncoder, keep: Callable[[Value], tuple[int | Non
         "output": encoder.python.encode(recording.output),
     }  # fmt: skip
     return tables | shared_tables(encoder)
+
+
+def plain_tables(recording: Recording) -> Tables:
+    """What is known of a forward pass before it begins, or apart from its records."""
+    tables: Tables = {name: getattr(recording, name) for name in _PLAIN}
+    tables["warnings"] = [_clean(warning) for warning in recording.warnings]
+    return tables | {
+        "seed": [int(recording.seed), None],
+        "modules": [
+            [i.address, list(i.all_addresses), i.class_name, i.training, i.class_qualname] for i in recording.modules
+        ],
+        "param_infos": [_tensor_info_row(info) for info in recording.param_infos],
+        "buffer_infos": [_tensor_info_row(info) for info in recording.buffer_infos],
+    }
 
 
 def _left_out(encoder: RecordEncoder) -> Iterable[str]:

@@ -76,7 +76,7 @@ class ShardWriter:
         self._pool = ThreadPoolExecutor(1)
         self.entries: list[ShardEntry] = []
 
-    def append(self, name: str, dtype: str, shape: Sequence[int], data: memoryview) -> Blob:
+    def append(self, name: str, dtype: str, shape: Sequence[int], data: memoryview, sha256: str | None = None) -> Blob:
         """Write one tensor. When this returns, all of it has been handed to the operating system."""
         line = len(name) + 22 * len(shape) + 200
         full = self._used + data.nbytes > self._shard_bytes or self._header_used + line > self._room - 64
@@ -84,21 +84,20 @@ class ShardWriter:
             self._finish()
         if self._file is None:
             self._begin(line)
-        hashed = self._pool.submit(_sha256, data) if data.nbytes >= _LARGE else None
+        hashed = self._pool.submit(sha256_of, data) if data.nbytes >= _LARGE and sha256 is None else None
         self._write(data)
-        self._hashes[name] = hashed.result() if hashed else _sha256(data)
+        self._hashes[name] = hashed.result() if hashed else sha256 or sha256_of(data)
         end = self._used + data.nbytes
         self._header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [self._used, end]}
         self._used = end
         self._header_used += line
         return Blob(len(self.entries), name)
 
-    def last(self) -> dict[str, Any]:
-        """What the header will say about the tensor appended last, and where its bytes are in the file."""
+    def last(self) -> Location:
+        """Where the tensor is that was appended last."""
         name = next(reversed(self._header))
         start, end = self._header[name]["data_offsets"]
-        return {"shard": len(self.entries), "start": start + 8 + self._room, "bytes": end - start,
-                "sha256": self._hashes[name]}  # fmt: skip
+        return Location(shard_name(len(self.entries)), start + 8 + self._room, end - start, self._hashes[name])
 
     def close(self) -> list[ShardEntry]:
         """Finish the last file; return what the manifest has to say about all of them."""
@@ -140,7 +139,7 @@ class ShardWriter:
             os.fsync(self._file.fileno())
             self._file.close()
         self._file = None
-        self.entries.append(ShardEntry(name, 8 + self._room + self._used, _sha256(header)))
+        self.entries.append(ShardEntry(name, 8 + self._room + self._used, sha256_of(header)))
 
 
 # ---- reading --------------------------------------------------------------------------------------------------
@@ -153,6 +152,21 @@ class Location(NamedTuple):
     start: int
     bytes: int
     sha256: str
+
+    def check(self, folder: Path) -> None:
+        """Read the bytes without keeping them. Raises if they are not all there, or not the right ones."""
+        descriptor = open_file(folder, self.file)
+        with os.fdopen(descriptor, "rb") as file:
+            if os.fstat(descriptor).st_size < self.start + self.bytes:
+                raise BundleError(f"{folder / self.file} is truncated")
+            file.seek(self.start)
+            hashed, left = hashlib.sha256(), self.bytes
+            while left:
+                data = file.read(min(left, 1 << 20))
+                hashed.update(data)
+                left = left - len(data) if data else 0
+        if hashed.hexdigest() != self.sha256:
+            raise BundleError(f"{folder / self.file} was altered or damaged: a tensor in it has another hash")
 
     def read(self, folder: Path) -> Tensor:
         """The bytes, in memory of their own, checked against their hash."""
@@ -168,7 +182,7 @@ class Location(NamedTuple):
                 rest, place = rest[count:], place + count
         finally:
             os.close(descriptor)
-        if _sha256(memory.numpy()) != self.sha256:
+        if sha256_of(memory.numpy()) != self.sha256:
             raise BundleError(f"{folder / self.file} was altered or damaged: a tensor in it has another hash")
         return memory
 
@@ -192,7 +206,7 @@ def _read_header(folder: Path, entry: ShardEntry) -> dict[str, Location]:
         if not 2 <= length <= min(_LARGEST_HEADER, total - 8):
             raise BundleError(f"a header of {length} bytes can't be")
         data = file.read(length)
-    if _sha256(data) != entry.sha256:
+    if sha256_of(data) != entry.sha256:
         raise BundleError("its header has another hash than the one that was written")
     header = parse(data, "its header")
     hashes = header.pop("__metadata__")
@@ -211,5 +225,5 @@ def _location(file: str, base: int, total: int, described: dict[str, Any], sha25
     return Location(file, base + start, size, sha256)
 
 
-def _sha256(data: Any) -> str:
+def sha256_of(data: Any) -> str:
     return hashlib.sha256(data).hexdigest()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -106,6 +106,7 @@ class TensorEncoder:
         self._store = store
         self.rows: list[Row] = []
         self.storages: list[Blob] = []
+        self._blobs: dict[Blob, int] = {}
         self._spans: dict[Any, Span] = {}
         self._stored: dict[Any, int] = {}
         self._known: dict[int, tuple[Tensor, int]] = {}  # by id; the tensor is kept so that the id stays its own
@@ -135,6 +136,12 @@ class TensorEncoder:
             known = self._known[id(tensor)] = (tensor, len(self.rows) - 1)
         return known[1]
 
+    def forget(self) -> None:
+        """Let go of the tensors; their memory may be used for others from now on."""
+        self._spans.clear()
+        self._stored.clear()
+        self._known.clear()
+
     def _row(self, tensor: Tensor, name: str) -> Row:
         parts = parts_of(tensor)
         if parts is None:
@@ -154,8 +161,10 @@ class TensorEncoder:
             span = self._spans[key] = Span(tensor)
         number = self._stored.get(key)
         if number is None:
-            number = self._stored[key] = len(self.storages)
-            self.storages.append(self._store(name, span.memory()))
+            blob = self._store(name, span.memory())
+            number = self._stored[key] = self._blobs.setdefault(blob, len(self.storages))
+            if number == len(self.storages):
+                self.storages.append(blob)
         offset = tensor.storage_offset() - span.begin() // tensor.itemsize
         return ["strided", *row, number, offset, tensor.is_conj()]
 
@@ -235,12 +244,12 @@ def _extent(tensor: Tensor) -> tuple[int, int]:
 class TensorTable:
     """The tensors of a bundle, read when they are asked for. Tensors that shared memory share it again."""
 
-    def __init__(self, folder: Path, rows: Any, storages: Sequence[Location]) -> None:
+    def __init__(self, folder: Path, rows: Any, storages: list[Location]) -> None:
         self._folder = folder
-        self._storages = storages
+        self.storages = storages
         self._memory: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._rows: list[Row] = []
-        each("tensors", rows, self._add)
+        each("tensors", rows, self.add)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -269,9 +278,16 @@ class TensorTable:
             return sum(self.nbytes(part) for part in facts[0])
         return int(torch.Size(facts[1]).numel() * facts[0].itemsize)
 
+    def storages_of(self, number: int) -> list[int]:
+        """The pieces of memory that a tensor needs."""
+        kind, *facts = self._rows[number]
+        if kind not in _VIEWS:
+            return [storage for part in facts[0] for storage in self.storages_of(part)]
+        return [facts[3]] if kind == "strided" else []
+
     def read_all(self) -> list[Tensor]:
         """Every tensor; the files are read by several threads."""
-        large = [number for number, location in enumerate(self._storages) if location.bytes > 1 << 20]
+        large = [number for number, location in enumerate(self.storages) if location.bytes > 1 << 20]
         with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
             memory = list(pool.map(self._storage, large))
         tensors = [self.read(number) for number in range(len(self))]
@@ -281,10 +297,10 @@ class TensorTable:
     def _storage(self, number: int) -> Any:
         memory = self._memory.get(number)
         if memory is None:
-            memory = self._memory[number] = self._storages[number].read(self._folder).untyped_storage()
+            memory = self._memory[number] = self.storages[number].read(self._folder).untyped_storage()
         return memory
 
-    def _add(self, row: Row) -> None:
+    def add(self, row: Row) -> None:
         """Check a row, so that nothing can go wrong when it is read."""
         kind, *facts = row
         one_of((*_VIEWS, *_ASSEMBLE), kind)
@@ -308,7 +324,7 @@ class TensorTable:
                 raise BundleError("an empty tensor has no elements")
             return [dtype, shape, stride]
         storage, offset, conj = where
-        available = at(self._storages, storage).bytes
+        available = at(self.storages, storage).bytes
         if not count or (integer(offset) + end + 1) * dtype.itemsize > available:
             raise BundleError(f"a tensor of shape {list(shape)} reaches beyond its memory of {available} bytes")
         if flag(conj) and not dtype.is_complex:

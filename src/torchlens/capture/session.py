@@ -17,7 +17,7 @@ from .choose import Chooser
 from .containers import tensors_in
 from .dispatcher import Fallback, Witness
 from .identity import Residents
-from .keeping import Keeper, Transform
+from .keeping import Keeper, Sink, Transform
 from .modules import watch_modules
 from .records import ModuleInfo, Recording, TensorInfo
 from .surroundings import prepared_surroundings
@@ -25,18 +25,20 @@ from .tracer import Tracer
 
 
 def record(
-    model: nn.Module, args: list[Any], kwargs: dict[str, Any], options: Options
+    model: nn.Module, args: list[Any], kwargs: dict[str, Any], options: Options, sink: Sink | None = None
 ) -> tuple[Recording, BaseException | None]:
     """Run `model(*args, **kwargs)` once, as it is; return the record of it and what it raised, if it did."""
     started = time.perf_counter()
-    recording = Recording(type(model).__name__, values_kept=options.keeps_all)
+    recording = Recording(type(model).__name__, values_kept=options.keeps_all and sink is None)
     modules = _describe_modules(model, recording)
     keeper = Keeper()
-    if options.layers_to_save is not None and not options.keeps_all:
-        recording.chooser = Chooser(recording, keeper, options.selection, _transform(options))
+    if options.layers_to_save is not None and not recording.values_kept:
+        recording.chooser = Chooser(recording, keeper, options.selection, _transform(options), sink)
     tracer = Tracer(recording, _describe_tensors(modules, recording), list(modules), keeper)
     recording.seed = rng.begin(options.random_seed)
     recording.start_time = time.time()
+    if sink is not None:
+        sink.begin(recording)
     error = None
     try:
         with no_torch_function():
@@ -54,6 +56,7 @@ def record(
         error = raised
         _forget_unfinished(recording)
     tracer.close()
+    recording.values_kept = options.keeps_all
     recording.end_time = time.time()
     recording.seconds = time.perf_counter() - started
     return recording, error
