@@ -37,6 +37,6 @@ $(READY): constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet torch numpy safetensors
 	$(RUN) -m pip install --quiet --no-deps torchvision
-	$(RUN) -m pip install --quiet pillow transformers networkx pytest hypothesis ruff mypy hatchling editables
+	$(RUN) -m pip install --quiet pillow transformers networkx pandas pyarrow pytest hypothesis ruff mypy hatchling editables
 	$(RUN) -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@

@@ -27,6 +27,7 @@ from .op_log import OpLog
 from .records import Accessor, BufferLog, ModuleLog, ParamLog, buffers_of, modules_of, params_of
 from .sizes import human_size
 from .summary import Text, summarize
+from .tables import Tabular
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Conditional:
     outcome: bool | None  # which way the test went, where this tensor alone decided it
 
 
-class ModelLog(Aliased):
+class ModelLog(Tabular, Aliased):
     """Every operation of a forward pass.
 
     >>> log = tl.log_forward_pass(model, x)
@@ -83,6 +84,9 @@ class ModelLog(Aliased):
 
     def __repr__(self) -> str:
         return text.describe_log(self)
+
+    def _table_records(self) -> Iterable[OpLog]:
+        return self
 
     # ---- access ---------------------------------------------------------------------------------------------
 

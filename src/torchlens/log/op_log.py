@@ -23,9 +23,10 @@ from ..graph.sites import user_stack
 from ..source import FuncCallLocation
 from . import text
 from .sizes import human_size
+from .tables import Tabular
 
 
-class OpLog(Aliased):
+class OpLog(Tabular, Aliased):
     """One operation: one tensor that the forward pass produced, or one of its inputs, outputs or buffers.
 
     >>> layer = log["linear_1_3"]
