@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from ..capture.records import Recording, Stored
+from ..capture.surroundings import collector_held_off
 from ..errors import BundleError
 from .checks import blaming, each, integer, open_file, parse, read_small_file, text
 from .records import read_tables
@@ -44,6 +45,11 @@ class StoredTensor(Stored):
 
 def load_recording(path: Path, lazy: bool) -> Recording:
     """The recording in a bundle; with `lazy`, its tensors stay in the files until they are asked for."""
+    with collector_held_off():
+        return _load(path, lazy)
+
+
+def _load(path: Path, lazy: bool) -> Recording:
     if not path.is_dir():
         raise BundleError(f"{path} is not a folder; tl.save makes one" if path.exists() else f"{path} does not exist")
     if not (path / MANIFEST).exists() and (path / JOURNAL).exists():
@@ -114,4 +120,4 @@ def _tensor_table(path: Path, tables: Any, locations: dict[Blob, Location]) -> T
             raise BundleError(f"there is no tensor {name[:80]!r} in file {shard}")
         return found
 
-    return TensorTable(path, tables["tensors"], each("storages", tables["storages"], location))
+    return TensorTable(path, tables["layouts"], tables["tensors"], each("storages", tables["storages"], location))

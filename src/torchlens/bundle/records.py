@@ -319,6 +319,7 @@ def shared_tables(encoder: RecordEncoder) -> Tables:
         "sources": encoder.sources,
         "sites": encoder.sites.rows,
         "objects": encoder.python.objects,
+        "layouts": encoder.tensors.layouts,
         "tensors": encoder.tensors.rows,
         "storages": [list(blob) for blob in encoder.tensors.storages],
     }

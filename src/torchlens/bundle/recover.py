@@ -17,7 +17,7 @@ from .tensors import TensorTable
 _LARGEST_JOURNAL = 1 << 30
 _TABLES = (
     "values", "params", "calls", "module_calls", "module_ends", "facts", "functions", "states", "codes", "places",
-    "statements", "sources", "sites", "objects", "tensors", "storages", "kept", "made",
+    "statements", "sources", "sites", "objects", "layouts", "tensors", "storages", "kept", "made",
 )  # fmt: skip
 
 
@@ -43,7 +43,7 @@ def recover_recording(path: Path) -> Recording:
     tables |= head
     tables["warnings"] = [*tables["warnings"], *warnings]
     with blaming(str(path / JOURNAL)):
-        table = TensorTable(path, rows["tensors"], locations)
+        table = TensorTable(path, rows["layouts"], rows["tensors"], locations)
         _put_back(tables, rows, table, whole)
     return read_tables(tables, table, lambda number, requires_grad: StoredTensor(table, number, requires_grad))
 
@@ -71,7 +71,7 @@ def _join(lines: list[bytes], warnings: list[str]) -> tuple[dict[str, Any], dict
         except (BundleError, TypeError) as error:
             warnings.append(f"line {number + 2} of the journal can't be read ({error}); it and the rest are dropped")
             break
-    apart = ("storages", "tensors", "kept", "made", "module_ends")
+    apart = ("storages", "layouts", "tensors", "kept", "made", "module_ends")
     tables: dict[str, Any] = {name: table for name, table in rows.items() if name not in apart}
     nothing: dict[str, Any] = {"completeness": None, "output": None, "events": [], "listed": None, "complete": False}
     return tables | nothing, rows

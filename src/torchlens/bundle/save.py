@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ..capture.records import Recording
+from ..capture.surroundings import collector_held_off
 from ..errors import BundleError
 from .checks import writing
 from .records import RecordEncoder, Tables, write_tables
@@ -33,7 +34,8 @@ def save_recording(recording: Recording, path: Path, *, overwrite: bool, activat
         beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
         beside.mkdir()
     try:
-        _write(recording, beside, activations, arguments)
+        with collector_held_off():
+            _write(recording, beside, activations, arguments)
         with writing(path):
             _replace(path, beside)
     except BaseException:

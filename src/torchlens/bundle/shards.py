@@ -170,18 +170,21 @@ class Location(NamedTuple):
 
     def read(self, folder: Path) -> Tensor:
         """The bytes, in memory of their own, checked against their hash."""
-        memory = torch.empty(self.bytes, dtype=torch.uint8)
-        rest = memoryview(memory.numpy())  # type: ignore[arg-type]
         descriptor = open_file(folder, self.file)
         try:
-            place = self.start
-            while rest.nbytes:
-                count = os.preadv(descriptor, [rest[: 1 << 30]], place)
-                if not count:
-                    raise BundleError(f"{folder / self.file} is truncated")
-                rest, place = rest[count:], place + count
+            return self.read_from(descriptor, folder)
         finally:
             os.close(descriptor)
+
+    def read_from(self, descriptor: int, folder: Path) -> Tensor:
+        """The same from a file that is open. Not mapped: a file that shrinks later could end the process."""
+        memory = torch.empty(self.bytes, dtype=torch.uint8)
+        rest, place = memoryview(memory.numpy()), self.start  # type: ignore[arg-type]
+        while rest.nbytes:
+            count = os.preadv(descriptor, [rest[: 1 << 30]], place)
+            if not count:
+                raise BundleError(f"{folder / self.file} is truncated")
+            rest, place = rest[count:], place + count
         if sha256_of(memory.numpy()) != self.sha256:
             raise BundleError(f"{folder / self.file} was altered or damaged: a tensor in it has another hash")
         return memory

@@ -73,7 +73,7 @@ class TensorStream:
             folder.mkdir(parents=True)
             self._journal = os.open(folder / JOURNAL, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         self.folder = folder
-        self.table = TensorTable(folder, [], [])
+        self.table = TensorTable(folder, [], [], [])
         self.encoder = TensorEncoder(self._store)
         self._shards = ShardWriter(folder)
         self._names = Names()
@@ -164,12 +164,15 @@ class TensorStream:
     def store(self, tensor: Tensor, name: str) -> tuple[int, dict[str, Any]]:
         """Write a tensor; return its number and the new rows that describe it."""
         encoder, table = self.encoder, self.table
-        before = len(encoder.rows), len(table.storages)
+        before = len(encoder.rows), len(encoder.layouts), len(table.storages)
         number = encoder.add(tensor.detach(), name)
         encoder.forget()
-        for row in encoder.rows[before[0] :]:
+        rows, layouts = encoder.rows[before[0] :], encoder.layouts[before[1] :]
+        for layout in layouts:
+            table.add_layout(layout)
+        for row in rows:
             table.add(row)
-        return number, {"tensors": encoder.rows[before[0] :], "storages": table.storages[before[1] :]}
+        return number, {"tensors": rows, "layouts": layouts, "storages": table.storages[before[2] :]}
 
     def _store(self, name: str, memory: Memory) -> Blob:
         """Write a stretch of memory, unless the same has been written before: what a view looks at, mostly."""
@@ -289,7 +292,7 @@ class _Journal:
         for name, table in shared_tables(encoder).items():
             rows[name] = table[self._done.get(name, 0) :]
             self._done[name] = len(table)
-        return {name: new for name, new in rows.items() if new and name not in ("tensors", "storages")}
+        return {name: new for name, new in rows.items() if new and name not in ("tensors", "layouts", "storages")}
 
     def _begun(self) -> list[Any]:
         calls = self._recording.module_calls

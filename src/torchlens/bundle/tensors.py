@@ -7,10 +7,12 @@ A tensor that is no plain view of memory (sparse, quantized, nested) is a row th
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +23,7 @@ from torch.nn import Parameter
 
 from .._torch import data_address, jagged_parts, make_per_channel_quantized, make_per_tensor_quantized
 from ..errors import BundleError
-from .checks import at, each, flag, integer, number, one_of, optional, sizes, text
+from .checks import at, each, flag, integer, number, one_of, open_file, optional, sizes, text
 from .shards import DTYPES, Blob, Location
 
 Row = list[Any]
@@ -105,6 +107,8 @@ class TensorEncoder:
     def __init__(self, store: Callable[[str, Memory], Blob]) -> None:
         self._store = store
         self.rows: list[Row] = []
+        self.layouts: list[Row] = []
+        self._layout_numbers: dict[Any, int] = {}
         self.storages: list[Blob] = []
         self._blobs: dict[Blob, int] = {}
         self._spans: dict[Any, Span] = {}
@@ -150,11 +154,11 @@ class TensorEncoder:
         return [kind, [self.add(part, f"{name}.{label}") for label, part in tensors.items()], *facts]
 
     def _view(self, tensor: Tensor, name: str) -> Row:
-        row = [dtype_name(tensor.dtype), list(tensor.shape), list(tensor.stride())]
+        layout = self._layout(tensor)
         if tensor.is_meta:
-            return ["meta", *row]
+            return ["meta", layout]
         if not tensor.numel():
-            return ["empty", *row]
+            return ["empty", layout]
         key = _memory_of(tensor)
         span = self._spans.get(key)
         if span is None:
@@ -166,7 +170,16 @@ class TensorEncoder:
             if number == len(self.storages):
                 self.storages.append(blob)
         offset = tensor.storage_offset() - span.begin() // tensor.itemsize
-        return ["strided", *row, number, offset, tensor.is_conj()]
+        return ["strided", layout, number, offset, tensor.is_conj()]
+
+    def _layout(self, tensor: Tensor) -> int:
+        """Most tensors of a model have few types, shapes and strides between them: they are a table of their own."""
+        key = (tensor.dtype, tensor.shape, tensor.stride())
+        number = self._layout_numbers.get(key)
+        if number is None:
+            number = self._layout_numbers[key] = len(self.layouts)
+            self.layouts.append([dtype_name(tensor.dtype), list(tensor.shape), list(tensor.stride())])
+        return number
 
 
 Parts = tuple[str, list[Any], dict[str, Tensor]]
@@ -244,9 +257,10 @@ def _extent(tensor: Tensor) -> tuple[int, int]:
 class TensorTable:
     """The tensors of a bundle, read when they are asked for. Tensors that shared memory share it again."""
 
-    def __init__(self, folder: Path, rows: Any, storages: list[Location]) -> None:
+    def __init__(self, folder: Path, layouts: Any, rows: Any, storages: list[Location]) -> None:
         self._folder = folder
         self.storages = storages
+        self._layouts = each("layouts", layouts, _read_layout)
         self._memory: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._rows: list[Row] = []
         each("tensors", rows, self.add)
@@ -260,7 +274,7 @@ class TensorTable:
         if kind not in _VIEWS:
             numbers, *facts = facts
             return _ASSEMBLE[kind]([self.read(part) for part in numbers], *facts)
-        dtype, shape, stride, *where = facts
+        (dtype, shape, stride, _, _), *where = facts
         if kind == "meta":
             return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
         if kind == "empty":
@@ -276,23 +290,33 @@ class TensorTable:
             return self.nbytes(facts[0][0])
         if kind not in _VIEWS:
             return sum(self.nbytes(part) for part in facts[0])
-        return int(torch.Size(facts[1]).numel() * facts[0].itemsize)
+        return int(facts[0].numel * facts[0].dtype.itemsize)
 
     def storages_of(self, number: int) -> list[int]:
         """The pieces of memory that a tensor needs."""
         kind, *facts = self._rows[number]
         if kind not in _VIEWS:
             return [storage for part in facts[0] for storage in self.storages_of(part)]
-        return [facts[3]] if kind == "strided" else []
+        return [facts[1]] if kind == "strided" else []
 
     def read_all(self) -> list[Tensor]:
         """Every tensor; the files are read by several threads."""
-        large = [number for number, location in enumerate(self.storages) if location.bytes > 1 << 20]
-        with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-            memory = list(pool.map(self._storage, large))
-        tensors = [self.read(number) for number in range(len(self))]
-        del memory
-        return tensors
+        with ExitStack() as files:
+            opened: dict[str, int] = {}
+            for location in self.storages:
+                if location.file not in opened:
+                    opened[location.file] = open_file(self._folder, location.file)
+                    files.callback(os.close, opened[location.file])
+
+            def read(location: Location) -> Any:
+                return location.read_from(opened[location.file], self._folder).untyped_storage()
+
+            large = [location for location in self.storages if location.bytes > 1 << 20]
+            with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+                memory = dict(zip(large, pool.map(read, large), strict=True))
+            storages = [memory.get(location) or read(location) for location in self.storages]
+        self._memory.update(enumerate(storages))
+        return [self.read(number) for number in range(len(self))]
 
     def _storage(self, number: int) -> Any:
         memory = self._memory.get(number)
@@ -312,24 +336,39 @@ class TensorTable:
                 integer(part, 0, len(self._rows) - 1)  # parts come first
             self._rows.append([kind, parts, *_CHECK[kind](*rest)])
 
-    def _checked_view(self, kind: str, dtype: Any, shape: Any, stride: Any, *where: Any) -> Row:
-        dtype, shape, stride = dtype_named(dtype), sizes(shape), sizes(stride)
-        end = sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
-        count = 1
-        for size in shape:
-            count *= size
-        integer(count * dtype.itemsize)
+    def _checked_view(self, kind: str, number: Any, *where: Any) -> Row:
+        layout = at(self._layouts, number)
         if kind != "strided":
-            if where or (kind == "empty" and count):
+            if where or (kind == "empty" and layout.numel):
                 raise BundleError("an empty tensor has no elements")
-            return [dtype, shape, stride]
+            return [layout]
         storage, offset, conj = where
         available = at(self.storages, storage).bytes
-        if not count or (integer(offset) + end + 1) * dtype.itemsize > available:
-            raise BundleError(f"a tensor of shape {list(shape)} reaches beyond its memory of {available} bytes")
-        if flag(conj) and not dtype.is_complex:
+        if not layout.numel or (integer(offset) + layout.end + 1) * layout.dtype.itemsize > available:
+            raise BundleError(f"a tensor of shape {list(layout.shape)} reaches beyond its memory of {available} bytes")
+        if flag(conj) and not layout.dtype.is_complex:
             raise BundleError("only complex tensors are conjugated")
-        return [dtype, shape, stride, storage, offset, conj]
+        return [layout, storage, offset, conj]
+
+    def add_layout(self, row: Row) -> None:
+        self._layouts.append(_read_layout(row))
+
+
+class _Layout(NamedTuple):
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    numel: int
+    end: int  # the last element, counted from the first
+
+
+def _read_layout(row: Any) -> _Layout:
+    name, size, steps = row
+    dtype, shape, stride = dtype_named(name), sizes(size), sizes(steps)
+    end = sum((length - 1) * step for length, step in zip(shape, stride, strict=True))
+    count = math.prod(shape)
+    integer(count * dtype.itemsize)
+    return _Layout(dtype, shape, stride, count, end)
 
 
 _VIEWS = ("strided", "empty", "meta")

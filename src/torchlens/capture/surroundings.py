@@ -39,7 +39,7 @@ class _Shared:
         with self.lock:
             self.users += 1
             if self.users == 1:
-                self.undo.enter_context(_collector_held_off())
+                self.undo.enter_context(collector_held_off())
                 self.undo.enter_context(_deeper_recursion())
                 self.undo.enter_context(_honest_overrides(is_ours))
                 self.undo.enter_context(_scripts_recorded(is_ours))
@@ -57,7 +57,7 @@ _shared = _Shared()
 
 
 @contextmanager
-def _collector_held_off() -> Iterator[None]:
+def collector_held_off() -> Iterator[None]:
     """Thousands of small records in a row make Python look for cycles again and again; there are none."""
     was_enabled = gc.isenabled()
     gc.disable()
