@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import torchlens as tl
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
@@ -36,6 +38,16 @@ def test_the_questions_have_answers() -> None:
         assert answer is not None and answer != []
         if comment.strip().startswith("["):
             assert repr(answer) == comment.strip()
+
+
+def test_saving_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    block = re.search(r"## Saving to disk\n\n```python\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+    assert block is not None
+    names = run_first_block()
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block[1], "<readme>", "exec"), names)
+    assert names["big"].op_labels == tl.load("run2").op_labels
+    assert names["log"].validate() and (tmp_path / "layers.csv").read_text().startswith("layer_label,")
 
 
 def test_public_names_are_there() -> None:
