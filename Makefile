@@ -1,4 +1,4 @@
-# make demo   set up everything and log the example model
+# make demo   set up everything, log the example model and draw it
 # make test   set up everything and run the tests
 # make help   the rest
 
@@ -9,16 +9,21 @@ READY := $(VENV)/.ready
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test frameworks lint bench gallery clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 10
 
-demo: $(READY)  ## set up everything and log the example model
+demo: $(READY)  ## set up everything, log the example model and draw it
 	$(RUN) examples/demo.py
 
 test: $(READY) lint  ## set up everything, check style and types, run the tests
 	$(RUN) -m pytest
+
+# Without dependencies, which would bring a great deal; what they really need is there or named here.
+frameworks: $(READY)  ## the tests with accelerate and PyTorch Lightning
+	$(RUN) -m pip install --quiet --no-deps accelerate psutil pytorch-lightning lightning-utilities torchmetrics
+	$(RUN) -m pytest -m frameworks tests/test_compatibility.py
 
 lint: $(READY)  ## style and types
 	$(RUN) -m ruff check .
@@ -30,6 +35,9 @@ bench: $(READY)  ## cost of a log as ratios to a plain forward, and of the graph
 	$(RUN) benchmarks/graph.py
 	$(RUN) benchmarks/persist.py
 
+gallery: $(READY)  ## draw known models into docs/gallery
+	$(RUN) examples/gallery.py
+
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
@@ -38,6 +46,6 @@ $(READY): constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet torch numpy safetensors
 	$(RUN) -m pip install --quiet --no-deps torchvision
-	$(RUN) -m pip install --quiet pillow transformers networkx pandas pyarrow pytest hypothesis ruff mypy hatchling editables
+	$(RUN) -m pip install --quiet pillow transformers networkx pandas pyarrow resvg_py pytest hypothesis ruff mypy hatchling editables
 	$(RUN) -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@

@@ -1,4 +1,6 @@
-"""Log a small model that has a bit of everything: recurrence, branching, a condition, a buffer, noise of its own."""
+"""Log and draw a small model that has a bit of everything: recurrence, a condition, a buffer, noise of its own."""
+
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -34,3 +36,8 @@ if __name__ == "__main__":
     print(log)
     print()
     print(log["readout"])
+    print()
+    folder = Path(__file__).parents[1] / "build"
+    for mode in ("unrolled", "rolled"):
+        path = log.draw(vis_mode=mode, vis_outpath=folder / f"demo_{mode}.svg", vis_save_only=True)
+        print(f"Drawn: {path}")

@@ -50,6 +50,26 @@ def test_saving_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert names["log"].validate() and (tmp_path / "layers.csv").read_text().startswith("layer_label,")
 
 
+def test_the_pictures_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CI", "1")  # no viewer
+    (block,) = [text for _, text in BLOCKS if "show_model_graph" in text]
+    exec(compile(block, "<readme>", "exec"), run_first_block())
+    assert {path.name for path in tmp_path.iterdir()} == {"graph.svg", "modelgraph.svg"}
+    assert "digraph" in capsys.readouterr().out
+
+
+def test_gradients_training_and_replay() -> None:
+    names = run_first_block()
+    blocks = [text for _, text in BLOCKS if re.search("save_gradients|train_mode|replay", text)]
+    assert len(blocks) == 3
+    for block in blocks:
+        exec(compile(block, "<readme>", "exec"), names)
+    assert names["trained"]["fc:2"].gradient is not None
+    assert names["model"].fc.weight.grad is not None
+    assert names["log"]["fc:3"].tensor_shape == (7, 5)
+
+
 def test_public_names_are_there() -> None:
     assert [name for name in tl.__all__ if not hasattr(tl, name)] == []
     assert tl.__all__ == sorted(tl.__all__)

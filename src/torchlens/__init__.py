@@ -6,23 +6,39 @@
 torch.Size([5, 5])
 """
 
-from .api import get_model_metadata, load, log_forward_pass, recover, save, validate_model_activations
+from .api import (
+    get_model_metadata,
+    load,
+    log_backward,
+    log_forward_pass,
+    recover,
+    save,
+    show_model_graph,
+    validate_backward_pass,
+    validate_model_activations,
+)
 from .capture.dispatcher import Completeness
 from .errors import (
     ArgumentError,
     BundleError,
+    DivergenceError,
+    DrawingError,
+    DrawingWarning,
     FidelityWarning,
     LayerNotFoundError,
     PassNeededError,
+    ReplayError,
     TorchLensError,
     UnknownFunctionError,
 )
 from .graph.cost import Cost, register_formula, unregister_formula
+from .log.backward import BackwardPass, GradFnLog
 from .log.layer_log import LayerLog
 from .log.model_log import Conditional, ModelLog
 from .log.op_log import OpLog
 from .log.records import BufferLog, ModuleLog, ModulePassLog, ParamLog
 from .source import FuncCallLocation
+from .validate.backward import BackwardReport
 from .validate.lint import lint
 from .validate.report import ValidationReport
 
@@ -30,13 +46,19 @@ __version__ = "0.1.0"
 
 __all__ = [
     "ArgumentError",
+    "BackwardPass",
+    "BackwardReport",
     "BufferLog",
     "BundleError",
     "Completeness",
     "Conditional",
     "Cost",
+    "DivergenceError",
+    "DrawingError",
+    "DrawingWarning",
     "FidelityWarning",
     "FuncCallLocation",
+    "GradFnLog",
     "LayerLog",
     "LayerNotFoundError",
     "ModelHistory",
@@ -46,6 +68,7 @@ __all__ = [
     "OpLog",
     "ParamLog",
     "PassNeededError",
+    "ReplayError",
     "TorchLensError",
     "UnknownFunctionError",
     "ValidationReport",
@@ -54,11 +77,14 @@ __all__ = [
     "get_model_structure",
     "lint",
     "load",
+    "log_backward",
     "log_forward_pass",
     "recover",
     "register_formula",
     "save",
+    "show_model_graph",
     "unregister_formula",
+    "validate_backward_pass",
     "validate_forward_pass",
     "validate_model_activations",
     "validate_saved_activations",

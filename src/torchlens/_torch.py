@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import torch
+import torch.autograd.forward_ad
+import torch.distributed
 from torch import Tensor
+from torch._functorch import eager_transforms as _eager_transforms
+from torch._functorch import vmap as _vmap
+from torch._higher_order_ops import utils as _operators
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import parameter as _parameter
 
 __all__ = [
     "LIBRARY_FOLDERS",
+    "FakeTensor",
     "HigherOrderOperator",
     "OpOverload",
     "OpOverloadPacket",
@@ -19,18 +29,28 @@ __all__ = [
     "UninitializedTensorMixin",
     "any_autocast",
     "autocast_state",
+    "current_backward",
     "data_address",
+    "finished",
     "function_namespaces",
-    "is_wrapped",
+    "higher_order_kernel",
+    "hook_node_output",
+    "is_functorch_wrapped",
     "jagged_parts",
     "lazy_copy",
     "make_per_channel_quantized",
     "make_per_tensor_quantized",
     "mode_stack",
     "no_torch_function",
+    "operator_compiler",
     "pop_mode",
     "push_mode",
+    "saved_for_backward",
+    "set_grad_enabled",
     "storage_address",
+    "swap_function",
+    "transform_levels",
+    "unseen_functions",
 ]
 
 _C: Any = torch._C
@@ -49,6 +69,8 @@ no_torch_function = _C.DisableTorchFunction
 
 push_mode = _C._push_on_torch_function_stack
 pop_mode = _C._pop_torch_function_stack
+
+set_grad_enabled = _C._set_grad_enabled
 
 #: Where a tensor's storage object lives: equal for tensors that share memory. Raises for layouts without storage.
 storage_address = _C._storage_address
@@ -95,10 +117,6 @@ def jagged_parts(tensor: Any) -> tuple[Tensor, Tensor, Tensor | None, list[int |
     return tensor._values, tensor._offsets, tensor._lengths, [tensor._ragged_idx, *lengths]
 
 
-#: Is this a tensor of `torch.func`'s own (in `vmap`, `grad`), which has no value outside of it?
-is_wrapped = _C._functorch.is_functorch_wrapped_tensor
-
-
 def function_namespaces() -> dict[str, Any]:
     """Where torch keeps the functions that compute something, by the name under which a saved log refers to them."""
     return {
@@ -114,3 +132,105 @@ def function_namespaces() -> dict[str, Any]:
         "torch.nn.init": torch.nn.init,
         "torch.Tensor": torch.Tensor,
     }
+
+
+def higher_order_kernel(func: Any) -> Callable[..., Any] | None:
+    """What a higher-order operator such as `torch.cond` does when nobody transforms it: plain Python that calls its
+    functions. None if it has no such form."""
+    if _C._len_torch_dispatch_stack():  # a dispatch mode comes first, and calls again what it has seen
+        return lambda *args, **kwargs: func.dispatch(_C.DispatchKey.Python, *args, **kwargs)
+    kernel: Callable[..., Any] | None = func.py_kernels.get(_C.DispatchKey.CompositeExplicitAutograd)
+    return kernel
+
+
+#: Where the levels of torch.func's transforms and of forward-mode differentiation begin and end: module, two names.
+transform_levels: list[tuple[Any, str, str]] = [
+    (module, begin, end)
+    for module, begin, end in (
+        (_vmap, "_vmap_increment_nesting", "_vmap_decrement_nesting"),
+        (_eager_transforms, "_grad_increment_nesting", "_grad_decrement_nesting"),
+        (_eager_transforms, "_jvp_increment_nesting", "_jvp_decrement_nesting"),
+        (_eager_transforms, "_func_increment_nesting", "_func_decrement_nesting"),
+        (torch.autograd.forward_ad, "enter_dual_level", "exit_dual_level"),
+    )
+    if hasattr(module, begin) and hasattr(module, end)
+]
+
+_ProcessGroup = getattr(torch.distributed, "ProcessGroup", None)
+_COLLECTIVES = (
+    "_allgather_base", "_reduce_scatter_base", "all_gather_single", "all_gather_single_coalesced", "all_to_all_single",
+    "allgather", "allgather_coalesced", "allgather_into_tensor_coalesced", "allreduce", "allreduce_coalesced",
+    "alltoall", "alltoall_base", "broadcast", "gather", "recv", "recv_anysource", "reduce", "reduce_scatter",
+    "reduce_scatter_single", "reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced", "scatter", "send",
+)  # fmt: skip
+
+#: Functions that call operations out of sight of a torch function mode: owner, name.
+unseen_functions: list[tuple[Any, str]] = [
+    (owner, name)
+    for owner, name in (
+        (ScriptFunction, "__call__"),
+        (_C._nested, "nested_tensor"),
+        (Tensor, "set_"),
+        (_eager_transforms, "_autograd_grad"),  # differentiates after its level has ended, for torch.func.vjp
+        *[(_ProcessGroup, name) for name in _COLLECTIVES],
+        (torch.distributed, "_broadcast_coalesced"),
+    )
+    if hasattr(owner, name)
+]
+
+#: What compiles the functions given to `torch.cond` and its like: owner, name.
+operator_compiler: tuple[Any, str] | None = (
+    (_operators, "_hop_compile_and_call") if hasattr(_operators, "_hop_compile_and_call") else None
+)
+
+#: What `torch.utils.swap_tensors` exchanges two tensors with: owner, name.
+swap_function: tuple[Any, str] = (_C, "_swap_tensor_impl")
+
+
+def finished(func: Any) -> Callable[..., Any]:
+    """An operation that communicates with other processes, waiting until it is done: only then is its result there."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        result = func(*args, **kwargs)
+        for part in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(part, _C.ScriptObject) and func.__name__.split(".")[0] not in ("send", "recv_"):
+                torch.distributed.Work.unbox(part).wait()
+        return result
+
+    return run
+
+
+# ---- autograd -------------------------------------------------------------------------------------------------
+
+#: A number for the backward pass that this thread is in; -1 if it is in none.
+current_backward = _C._current_graph_task_id
+
+#: Is this a tensor that is valid only inside a transform of torch.func?
+is_functorch_wrapped = _C._functorch.is_functorch_wrapped_tensor
+
+
+def hook_node_output(node: Any, output: int, hook: Callable[[Tensor], None]) -> Callable[[], None]:
+    """Hook one output of an autograd node as `Tensor.register_hook` does, without the tensor; return how to undo it."""
+    hooks = OrderedDict({0: hook})
+    # What is registered is a dict of hooks taken from a tensor, and the place of that tensor among the outputs of the
+    # node that made it: any tensor with that place will do.
+    with torch.enable_grad():
+        stand_in = torch.empty(0) if output == 0 else torch.empty(output + 1, requires_grad=True).unbind()[output]
+    stand_in._backward_hooks = hooks  # type: ignore[assignment]
+    node._register_hook_dict(stand_in)
+    return hooks.clear
+
+
+def saved_for_backward(node: Any) -> Iterator[tuple[str, Tensor]]:
+    """The tensors that an autograd node keeps, as they are: what hooks have put away is not fetched back."""
+    kind: type = type(node)
+    for name in _names_of_saved(kind):
+        saved = getattr(node, "_raw_saved_" + name)
+        for each in saved if isinstance(saved, (tuple, list)) else [saved]:
+            if each.unpack_hook is None and isinstance(each.data, Tensor):
+                yield name, each.data
+
+
+@lru_cache
+def _names_of_saved(kind: type) -> list[str]:
+    return [name.removeprefix("_raw_saved_") for name in dir(kind) if name.startswith("_raw_saved_")]

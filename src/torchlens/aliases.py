@@ -13,6 +13,8 @@ FUNCTIONS = {
     "validate_forward_pass": "validate_model_activations",
 }
 
+ARGUMENTS = {"vis_opt": "vis_mode"}
+
 CLASSES = {"ModelHistory": "ModelLog"}
 
 MODEL_ATTRIBUTES = {
@@ -32,6 +34,7 @@ MODEL_ATTRIBUTES = {
 LAYER_ATTRIBUTES = {
     "layer_passes_total": "num_passes",
     "tensor": "activation",
+    "grad": "gradient",
     "tensor_contents": "activation",
     "tensor_fsize": "tensor_memory",
     "creation_args": "captured_args",

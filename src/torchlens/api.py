@@ -7,7 +7,6 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from copy import deepcopy
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,20 +14,30 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from .aliases import ARGUMENTS
 from .bundle.recover import recover_recording
 from .bundle.save import save_recording
 from .bundle.stream import RecordingStream
 from .capture import rng
+from .capture.arguments import model_arguments
 from .capture.containers import fresh_copy, tensors_in
+from .capture.modules import copied
 from .capture.records import Recording
 from .capture.session import record
+from .capture.surroundings import plain_surroundings
+from .capture.within import recorded
+from .draw.options import DrawOptions
+from .draw.show import check_before_the_run, draw
 from .errors import ArgumentError, FidelityWarning
 from .graph.sites import user_stack
+from .log.backward import BackwardPass, check_loss, listening
 from .log.model_log import ModelLog
 from .log.settle import settle
+from .log.settle_autograd import settle_autograd
 from .options import Options
 from .selectors import Selector
 from .source import FuncCallLocation
+from .validate.backward import BackwardReport, autograd_gradients, default_loss, hooked_gradients
 from .validate.report import ValidationReport
 
 
@@ -46,6 +55,13 @@ def log_forward_pass(
     keep_activations_in_memory: bool = True,
     random_seed: int | None = None,
     check_completeness: bool = False,
+    save_gradients: bool | str | int | Callable[[Any], Any] | Iterable[Selector] = False,
+    gradient_postfunc: Callable[[Tensor], Any] | None = None,
+    train_mode: bool = False,
+    detach_saved_tensors: bool = True,
+    module: str | None = None,
+    vis_mode: str = "none",
+    **drawing: Any,
 ) -> ModelLog:
     """Run a model once, as it is, and return a log of every tensor operation.
 
@@ -73,6 +89,15 @@ def log_forward_pass(
         keep_activations_in_memory: False keeps the values in that folder only; `layer.activation` reads them there.
         random_seed: seeds torch, NumPy and Python before the run. Without it the generators go on from where they are.
         check_completeness: watch the dispatcher too, and report in `log.completeness` whether every operation was seen.
+        save_gradients: True, or the layers whose gradients to keep, chosen as in `layers_to_save`. Any backward pass,
+            from any layer, then fills `layer.gradient`. Saved values stay connected to autograd, so that there is
+            something to begin from.
+        gradient_postfunc: a function of each saved gradient; what it returns is in `layer.transformed_gradient`.
+        train_mode: saved values stay connected to autograd: a loss computed from them trains the model.
+        detach_saved_tensors: False is the older way to ask for that, without the checks that go with it.
+        module: the address of a submodule to log alone, with what the model gives it; `"core:2"` is its second call.
+            The rest of the model runs plainly.
+        vis_mode: "unrolled" or "rolled" draws the graph as well; the other arguments are those of `show_model_graph`.
 
     If the model raises, the exception is the model's own; `exception.partial_log` holds what was logged until then.
     """
@@ -86,17 +111,26 @@ def log_forward_pass(
         keep_activations_in_memory=keep_activations_in_memory,
         random_seed=random_seed,
         check_completeness=check_completeness,
+        save_gradients=save_gradients,
+        gradient_postfunc=gradient_postfunc,
+        train_mode=train_mode,
+        detach_saved_tensors=detach_saved_tensors,
     )
-    args, kwargs = _arguments(model, input_args, input_kwargs)
+    picture = _picture(vis_mode, drawing, default="none")
+    args, kwargs = model_arguments(model, input_args, input_kwargs)
     with _streaming(options) as stream:
-        recording, error = record(model, args, kwargs, options, stream)
+        recording, error = recorded(model, module, args, kwargs, options, stream)
         log = ModelLog(recording)
         if error is None:
             settle(log)
     if error is not None:
+        settle_autograd(log)
         raise _annotated(error, recording, log)
+    settle_autograd(log)
     for warning in recording.warnings:
         warnings.warn(warning, FidelityWarning, stacklevel=2)
+    if picture is not None:
+        draw(log, picture)
     return log
 
 
@@ -106,6 +140,7 @@ def get_model_metadata(
     input_kwargs: Mapping[str, Any] | None = None,
     *,
     random_seed: int | None = None,
+    module: str | None = None,
 ) -> ModelLog:
     """Log everything about a forward pass but the values: no more memory than the forward pass itself.
 
@@ -113,7 +148,66 @@ def get_model_metadata(
     >>> metadata["fc"].tensor_shape, metadata["fc"].activation
     ((5, 5), None)
     """
-    return log_forward_pass(model, input_args, input_kwargs, layers_to_save=None, random_seed=random_seed)
+    return log_forward_pass(
+        model, input_args, input_kwargs, layers_to_save=None, random_seed=random_seed, module=module
+    )
+
+
+def show_model_graph(
+    model: nn.Module,
+    input_args: Any = None,
+    input_kwargs: Mapping[str, Any] | None = None,
+    *,
+    random_seed: int | None = None,
+    vis_mode: str = "unrolled",
+    **drawing: Any,
+) -> Path:
+    """Draw the graph of a model: write the picture, show it, and return the file's path. No values are kept.
+
+    >>> path = tl.show_model_graph(model, x, vis_outpath=folder / "model.svg", vis_save_only=True)
+    >>> path.name
+    'model.svg'
+
+    In a notebook the picture appears inline, from a script in the system's viewer.
+
+    Args:
+        model, input_args, input_kwargs, random_seed: as in `log_forward_pass`.
+        vis_mode: "unrolled" shows every operation, "rolled" every layer once, with its passes.
+        vis_nesting_depth: how many levels of modules to show; those at the last level are drawn as one node each.
+        vis_expand, vis_collapse: modules to open or to draw as one node whatever the depth: addresses, or a function of
+            the module.
+        vis_fold_repeats: draw identical blocks that follow each other once, with their number.
+        module: the address of a submodule to show alone.
+        vis_buffers: "never", "always", or "meaningful" to leave out those that torch's own layers keep for themselves.
+        vis_outpath: the file to write, "modelgraph.svg" by default.
+        vis_fileformat: "svg", "pdf", "png" or "dot"; taken from the path's ending if not given.
+        vis_save_only: write the file and show nothing.
+        vis_direction: "bottomup", "topdown" or "leftright".
+        vis_color_by: "time", "memory", "flops", a dict from labels to numbers, or a function of the layer.
+        vis_theme: "light" or "dark".
+        vis_node_overrides, vis_edge_overrides, vis_module_overrides: other looks (`fill`, `line`, `font`, `pen`,
+            `dashed`, `shape`, `label`, `tooltip`): a dict, or a function that returns one and is given the layer, the
+            two layers of the edge, or the module.
+        renderer: "graphviz", "builtin", or "auto" for Graphviz where it is installed and can cope.
+    """
+    options = _picture(vis_mode, drawing, default="unrolled")
+    if options is None:
+        raise ArgumentError('vis_mode is "unrolled" or "rolled": with "none" there is nothing to draw')
+    return draw(get_model_metadata(model, input_args, input_kwargs, random_seed=random_seed), options)
+
+
+def _picture(vis_mode: Any, drawing: dict[str, Any], default: str) -> DrawOptions | None:
+    """The options of a picture, checked before the model runs; None if none is wanted."""
+    for older in [name for name in drawing if ARGUMENTS.get(name) == "vis_mode"]:
+        if vis_mode != default:
+            raise ArgumentError(f"{older!r} and 'vis_mode' are one argument: give it once")
+        vis_mode = drawing.pop(older)
+    wanted = vis_mode not in ("none", None)
+    options = DrawOptions.checked(**drawing, **({"vis_mode": vis_mode} if wanted else {}))
+    if not wanted:
+        return None
+    check_before_the_run(options)
+    return options
 
 
 def validate_model_activations(
@@ -136,12 +230,13 @@ def validate_model_activations(
     checked against the log, and the log is checked for consistency. The model, the input and the random generators are
     left as they were.
     """
-    args, kwargs = _arguments(model, input_args, input_kwargs)
+    args, kwargs = model_arguments(model, input_args, input_kwargs)
     with rng.restored():
         seed = rng.begin(random_seed)
-        expected = deepcopy(model)(*fresh_copy(args), **fresh_copy(kwargs))
+        with plain_surroundings():
+            expected = copied(model)(*fresh_copy(args), **fresh_copy(kwargs))
         options = Options(random_seed=seed, check_completeness=True)
-        recording, error = record(deepcopy(model), fresh_copy(args), fresh_copy(kwargs), options)
+        recording, error = record(copied(model), fresh_copy(args), fresh_copy(kwargs), options)
     if error is not None:
         raise error
     log = ModelLog(recording)
@@ -158,6 +253,7 @@ def save(
     *,
     overwrite: bool = False,
     include_activations: bool = True,
+    include_gradients: bool = True,
     include_arguments: bool = True,
 ) -> None:
     """Save a log as a folder of JSON and safetensors files, without any pickle.
@@ -171,6 +267,7 @@ def save(
         path: the folder to make. It appears when all of it is there: a crash leaves what was there before, or nothing.
         overwrite: replace a bundle that is there; anything else that is there is never replaced.
         include_activations: False leaves the values out, and saves all that is known about them.
+        include_gradients: False leaves out what backward passes brought.
         include_arguments: False leaves out what only computing again needs: the values of parameters, the states of
             random generators, NumPy arrays given to torch functions.
 
@@ -179,12 +276,13 @@ def save(
     A tensor that can't be saved exactly (of a class of your own, say) is an error; nothing is left out silently.
     """
     if not isinstance(log, ModelLog):
-        raise ArgumentError(f"the first argument is a log, not {_kind(log)}")
+        raise ArgumentError(f"the first argument is a log, not of type {type(log).__name__}")
     save_recording(
         log._recording,
         Path(path),
         overwrite=overwrite,
         activations=include_activations,
+        gradients=include_gradients,
         arguments=include_arguments,
     )
 
@@ -234,22 +332,83 @@ def _streaming(options: Options) -> Iterator[RecordingStream | None]:
         raise
 
 
-def _arguments(model: Any, input_args: Any, input_kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
-    if not isinstance(model, nn.Module):
-        raise ArgumentError(f"the first argument is the model, an nn.Module, not {_kind(model)}")
-    if input_kwargs is not None and not isinstance(input_kwargs, Mapping):
-        raise ArgumentError(f"input_kwargs is a dict of keyword arguments, not {_kind(input_kwargs)}")
-    if input_args is None:
-        args = []
-    elif type(input_args) in (list, tuple):
-        args = list(input_args)
-    else:
-        args = [input_args]
-    return args, dict(input_kwargs or {})
+def validate_backward_pass(
+    model: nn.Module,
+    input_args: Any = None,
+    input_kwargs: Mapping[str, Any] | None = None,
+    loss_fn: Callable[[Any], Tensor] | None = None,
+    random_seed: int | None = None,
+    verbose: bool = False,
+) -> BackwardReport:
+    """Check that the gradients that a log of this model holds are right. True or false, and prints what was found.
+
+    >>> bool(tl.validate_backward_pass(model, x))
+    True
+    >>> bool(tl.validate_backward_pass(model, x, loss_fn=lambda output: output.square().mean()))
+    True
+
+    The model runs twice, on copies of itself and of the input: plainly with hooks on what its modules return, and
+    logged. The gradients of all parameters, inputs and module outputs must agree bit for bit, and the gradient of every
+    layer must be the one that `torch.autograd.grad` gives. `loss_fn` makes a number of what the model returns; without
+    it, a weighted sum of all outputs is taken. The model, the input and the random generators are left as they were.
+    """
+    args, kwargs = model_arguments(model, input_args, input_kwargs)
+    loss_of = loss_fn or default_loss
+    report = BackwardReport()
+    with rng.restored(), torch.enable_grad():
+        seed = rng.begin(random_seed)
+        plain, plain_args, plain_kwargs = copied(model), fresh_copy(args), fresh_copy(kwargs)
+        hooked = hooked_gradients(plain, lambda: _loss(loss_of(plain(*plain_args, **plain_kwargs))))
+
+        twin, twin_args, twin_kwargs = copied(model), fresh_copy(args), fresh_copy(kwargs)
+        log = log_forward_pass(twin, twin_args, twin_kwargs, random_seed=seed, save_gradients=True)
+        loss = _loss(loss_of(log._output()))
+        tensors = {op.label: op.activation for op in log if op.activation is not None and op.activation.requires_grad}
+        given = autograd_gradients(loss, tensors)
+        log.log_backward(loss)
+    for (name, param), (_, logged) in zip(plain.named_parameters(), twin.named_parameters(), strict=True):
+        report.compare("params", name, param.grad, logged.grad)
+    inputs = zip(tensors_in([plain_args, plain_kwargs]), tensors_in([twin_args, twin_kwargs]), strict=True)
+    for label, ((_, one), (_, other)) in zip(log.input_layers, inputs, strict=True):
+        if one.is_leaf and one.requires_grad:
+            report.compare("inputs", label, one.grad, other.grad)
+            report.compare("inputs", label, one.grad, log[label].gradient)
+    for address, gradient in hooked.items():
+        if address in log:
+            report.compare("hooks", log[address].label, gradient, log[address].gradient)
+    for label, gradient in given.items():
+        report.compare("autograd", label, gradient, log[label].gradient)
+    if verbose:
+        print(report)
+    return report
 
 
-def _kind(thing: Any) -> str:
-    return f"a class ({thing.__name__})" if isinstance(thing, type) else f"of type {type(thing).__name__}"
+def _loss(loss: Any) -> Tensor:
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        raise ArgumentError(f"the loss is a tensor with one element, not {loss!r}")
+    if not loss.requires_grad:
+        raise ArgumentError("the loss depends on nothing that requires a gradient: no parameter and no input")
+    return loss
+
+
+def log_backward(loss: Tensor, **arguments: Any) -> list[BackwardPass]:
+    """Run `loss.backward()` and return what it did to each log that was made with `save_gradients`.
+
+    >>> log = tl.log_forward_pass(model, x, save_gradients=True)
+    >>> tl.log_backward(log[-1].activation.sum())
+    [BackwardPass(1: 7 nodes of 6 layers)]
+    >>> log["fc"].gradient.shape
+    torch.Size([5, 5])
+
+    The arguments are those of `Tensor.backward`.
+    """
+    before = [(log, len(log.backward_passes)) for log in listening]
+    check_loss(loss)
+    loss.backward(**arguments)  # type: ignore[no-untyped-call]
+    passes = [log.backward_passes[-1] for log, count in before if len(log.backward_passes) > count]
+    if not passes:
+        raise ArgumentError("the backward pass came through no log that was made with save_gradients")
+    return passes
 
 
 def _annotated(error: BaseException, recording: Recording, log: ModelLog) -> BaseException:

@@ -4,9 +4,13 @@ TorchLensError
  ├── ArgumentError        an argument that can't be used (also a ValueError)
  ├── BundleError          a saved log that can't be written, or that can't be trusted when it is read
  │    └── UnknownFunctionError  a saved log asks for a function that is not one of torch's own
+ ├── DrawingError         a picture that could not be made
  ├── LayerNotFoundError   nothing in the log has that name (also a KeyError)
- └── PassNeededError      the layer has several passes and the answer differs (also an AttributeError)
+ ├── PassNeededError      the layer has several passes and the answer differs (also an AttributeError)
+ ├── DivergenceError      a new input takes another path through the model than the log did
+ └── ReplayError          an operation can't be run again
 FidelityWarning           something in the log may not be what it seems
+DrawingWarning            a picture was made in another way than asked for
 """
 
 from __future__ import annotations
@@ -31,6 +35,10 @@ class UnknownFunctionError(BundleError):
     """A saved log was asked to compute something with a function that is not one of torch's own."""
 
 
+class DrawingError(TorchLensError):
+    """A picture could not be made; the message says what failed."""
+
+
 class LayerNotFoundError(TorchLensError, KeyError):
     """Nothing in the log has that name; the message names the nearest."""
 
@@ -42,8 +50,20 @@ class PassNeededError(TorchLensError, AttributeError):
     """The layer has several passes, and the answer differs between them."""
 
 
+class DivergenceError(TorchLensError):
+    """A new input takes another path through the model; the message says where, and the log is as it was."""
+
+
+class ReplayError(TorchLensError):
+    """An operation can't be run again from what was saved; the message says which and why."""
+
+
 class FidelityWarning(UserWarning):
     """Something in a log may not be what it seems; the same text stands in `log.warnings`."""
+
+
+class DrawingWarning(UserWarning):
+    """A picture was made in another way than asked for."""
 
 
 def near(name: str, names: Iterable[str], count: int = 3) -> str:

@@ -14,10 +14,11 @@ import torchlens as tl
 from torchlens.bundle.functions import UnknownFunction
 from torchlens.bundle.python import SavedObject
 from torchlens.capture.records import Value
+from torchlens.log.backward import GradFnLog
 from torchlens.log.records import Accessor
 from torchlens.validate.compare import same
 
-RECORDS = (tl.OpLog, tl.LayerLog, tl.ModuleLog, tl.ModulePassLog, tl.ParamLog, tl.BufferLog)
+RECORDS = (GradFnLog, tl.BackwardPass, tl.OpLog, tl.LayerLog, tl.ModuleLog, tl.ModulePassLog, tl.ParamLog, tl.BufferLog)
 
 
 def fields(record: Any) -> list[str]:
@@ -44,15 +45,25 @@ def differences(saved: tl.ModelLog, loaded: tl.ModelLog) -> list[str]:
     """What is not the same in two logs."""
     found = [] if str(saved) == str(loaded) else ["print(log)"]
     found += [] if saved.summary() == loaded.summary() else ["log.summary()"]
+    found += [] if saved.to_dot() == loaded.to_dot() else ["log.to_dot()"]
     before, after = list(records(saved)), list(records(loaded))
     if [where for where, _ in before] != [where for where, _ in after]:
         return [*found, "they have different records"]
     for (where, one), (_, other) in zip(before, after, strict=True):
         found += [] if str(one) == str(other) else [f"print({where})"]
         for name in fields(one):
-            if name != "graph" and not equal(getattr(one, name), getattr(other, name)):
-                found.append(f"{where}.{name}: {getattr(one, name)!r:.200} became {getattr(other, name)!r:.200}")
+            before_it, after_it = answer(one, name), answer(other, name)
+            if name != "graph" and not equal(before_it, after_it):
+                found.append(f"{where}.{name}: {before_it!r:.200} became {after_it!r:.200}")
     return found
+
+
+def answer(record: Any, name: str) -> Any:
+    """What a property says, be it that it can't."""
+    try:
+        return getattr(record, name)
+    except tl.TorchLensError as error:
+        return str(error)
 
 
 def equal(one: Any, other: Any) -> bool:

@@ -47,9 +47,9 @@ def test_networkx_has_a_node_for_every_pass() -> None:
 def test_summary(alexnet: tl.ModelLog) -> None:
     lines = str(alexnet.summary()).splitlines()
     assert lines[1].split() == ["Module", "Output", "shape", "Params", "Mult-adds"]
-    assert lines[3].split() == ["AlexNet", "[1,", "1000]", "61,100,840", "714,188,480"]
+    assert lines[3].split() == ["AlexNet", "1x1000", "61,100,840", "714,188,480"]
     row = next(line for line in lines if "6: Conv2d" in line)
-    assert row.split() == ["6:", "Conv2d", "[1,", "384,", "13,", "13]", "663,936", "112,140,288"]
+    assert row.split() == ["6:", "Conv2d", "1x384x13x13", "663,936", "112,140,288"]
     assert "Params: 61,100,840 (61,100,840 trainable, 0 frozen), 233.1 MB" in lines
     assert repr(alexnet.summary()) == str(alexnet.summary())
     assert len({len(line) for line in lines if line.startswith(("=", " ", "Module", "AlexNet"))}) == 1

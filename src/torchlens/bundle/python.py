@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -131,8 +131,20 @@ def _dict(encoder: PythonEncoder, thing: dict[Any, Any], depth: int) -> list[Any
     return ["dict", *([encoder.encode(key, depth), encoder.encode(member, depth)] for key, member in thing.items())]
 
 
+def _plain_sizes(sizes: Iterable[Any]) -> list[int]:
+    """The size of a jagged dimension is only a symbol."""
+    return [size if type(size) is int else -1 for size in sizes]
+
+
 def _layout(encoder: PythonEncoder, layout: Layout, depth: int) -> list[Any]:
-    return ["layout", list(layout.size), list(layout.stride), layout.offset, layout.itemsize, layout.conj]
+    return [
+        "layout",
+        _plain_sizes(layout.size),
+        _plain_sizes(layout.stride),
+        layout.offset,
+        layout.itemsize,
+        layout.conj,
+    ]
 
 
 _ENCODE: dict[type, Callable[[PythonEncoder, Any, int], Any]] = {
@@ -146,7 +158,7 @@ _ENCODE: dict[type, Callable[[PythonEncoder, Any, int], Any]] = {
     complex: lambda encoder, thing, depth: ["complex", *encoder.encode_all((thing.real, thing.imag), depth)],
     bytes: lambda encoder, thing, depth: ["bytes", thing.hex()],
     type(...): lambda encoder, thing, depth: ["..."],
-    torch.Size: lambda encoder, thing, depth: ["size", *thing],
+    torch.Size: lambda encoder, thing, depth: ["size", *_plain_sizes(thing)],
     torch.device: lambda encoder, thing, depth: ["device", str(thing)],
     np.ndarray: PythonEncoder._array,
     Tensor: PythonEncoder._plain_tensor,

@@ -15,9 +15,11 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from .._torch import is_wrapped
+from .._torch import UninitializedTensorMixin, is_functorch_wrapped
 from ..capture.dispatcher import Completeness, MissedOperation
-from ..capture.functions import ALIAS_UPDATE, IMPLICIT_VIEW, OUTPUT, Function
+from ..capture.functions import ALIAS_UPDATE, IMPLICIT_VIEW, OUTPUT, UNWRAP, WRAP, Function
+from ..capture.gradients import Gradients, Node, Pass, SavedForBackward, Step
+from ..capture.identity import version_of
 from ..capture.naming import frames, is_library_code
 from ..capture.records import (
     NO_KWARGS,
@@ -40,20 +42,23 @@ from ..statements import Statement, find_statement
 from .checks import at, blaming, each, flag, integer, listed, number, one_of, optional, sizes, text
 from .functions import UnknownFunction, find, name_of
 from .python import PythonDecoder, PythonEncoder, decode_object
-from .tensors import TensorEncoder, TensorTable, dtype_name, dtype_named
+from .tensors import TensorEncoder, TensorTable, dtype_name, dtype_named, is_own_kind, plain_tensor
 
 Tables = dict[str, Any]
 
 ROLES = ("input", "buffer", "param", "source", "op", "update", "output")
 
 #: What stands in a log without a call.
-_SYNTHETIC = {function.name: function for function in (OUTPUT, ALIAS_UPDATE, IMPLICIT_VIEW)}
+_SYNTHETIC = {function.name: function for function in (OUTPUT, ALIAS_UPDATE, IMPLICIT_VIEW, WRAP, UNWRAP)}
 
 #: The fields of a recording that are plain values, each with its check.
 _PLAIN: dict[str, Callable[[Any], Any]] = {
     "model_name": text,
     "values_kept": flag,
     "complete": flag,
+    "ended": flag,
+    "grad_enabled": flag,
+    "within": lambda thing: optional(text, thing),
     "start_time": number,
     "end_time": number,
     "seconds": number,
@@ -88,10 +93,19 @@ class Table:
 class RecordEncoder:
     """Turns records into rows, one by one."""
 
-    def __init__(self, recording: Recording, tensors: TensorEncoder, *, activations: bool, arguments: bool) -> None:
+    def __init__(
+        self,
+        recording: Recording,
+        tensors: TensorEncoder,
+        *,
+        activations: bool = True,
+        gradients: bool = True,
+        arguments: bool = True,
+    ) -> None:
         self.recording = recording
         self.tensors = tensors
         self.activations = activations
+        self.gradients = gradients
         self.arguments = arguments
         self.python = PythonEncoder(lambda tensor: tensors.add(tensor, "array"))
         self.python.arrays = arguments
@@ -110,7 +124,8 @@ class RecordEncoder:
 
     def value(self, value: Value, tensor: int | None, transformed: Any) -> list[Any]:
         """A value's row, with the number of the tensor that was kept of it and the row of what was made of it."""
-        facts = None if value.index < 0 else self.facts.number(value.facts)
+        known = _facts_of_nothing(value.kept) if isinstance(value.kept, UninitializedTensorMixin) else value.facts
+        facts = None if value.index < 0 else self.facts.number(known)
         saved = value.saved if value.role == "param" else None
         parameter = saved.requires_grad if isinstance(saved, Parameter) else None
         names = [value.role, value.call, value.position, value.address]
@@ -138,7 +153,10 @@ class RecordEncoder:
 
     def transformed(self, made: Any, name: str) -> Any:
         if isinstance(made, Tensor):
-            return ["kept", self.tensors.add(made, name)]
+            return [
+                "kept",
+                self.tensors.add(made.detach(), name) if made.requires_grad else self.tensors.add(made, name),
+            ]
         self.python.arrays = True
         try:
             return self.python.encode(made)
@@ -148,7 +166,9 @@ class RecordEncoder:
     def _wanted(self, value: Value) -> Tensor | None:
         wanted = self.arguments if value.role == "param" else self.activations
         tensor = value.saved if wanted else None
-        return None if tensor is None or is_wrapped(tensor) else tensor
+        if tensor is None or is_functorch_wrapped(tensor) or isinstance(tensor, UninitializedTensorMixin):
+            return None
+        return plain_tensor(tensor)
 
     @contextmanager
     def _naming(self, value: Value) -> Iterator[None]:
@@ -253,6 +273,11 @@ def _clean(name: str) -> str:
     return name.encode("utf-8", "replace").decode()
 
 
+def _facts_of_nothing(tensor: Any) -> Facts:
+    """A lazy module's parameter or buffer is nothing yet."""
+    return torch.Size(()), tensor.dtype, tensor.device
+
+
 def _facts_row(facts: Facts) -> list[Any]:
     shape, dtype, device = facts
     plain = [size if type(size) is int else -1 for size in shape]  # that of a jagged dimension is only a symbol
@@ -277,6 +302,7 @@ def write_tables(encoder: RecordEncoder, keep: Callable[[Value], tuple[int | Non
     tables |= {
         "seed": _seed_row(recording.seed, encoder),
         "completeness": _completeness_row(recording.completeness),
+        "gradients": _gradient_rows(recording.gradients, encoder),
         "values": [encoder.value(value, *keep(value)) for value in recording.values],
         "params": [encoder.value(value, *keep(value)) for value in recording.params],
         "calls": [encoder.call(call) for call in recording.calls],
@@ -302,9 +328,17 @@ def plain_tables(recording: Recording) -> Tables:
 
 
 def _left_out(encoder: RecordEncoder) -> Iterable[str]:
-    wrapped = [value for value in encoder.recording.values if isinstance(value.kept, Tensor) and is_wrapped(value.kept)]
+    wrapped = [
+        value
+        for value in encoder.recording.values
+        if isinstance(value.kept, Tensor) and is_functorch_wrapped(value.kept)
+    ]
     if wrapped and encoder.activations:
         yield f"{len(wrapped)} tensors inside torch.vmap or torch.func have no value outside of it; they were not saved"
+    kinds = {type(v.kept) for v in encoder.recording.values if isinstance(v.kept, Tensor) and is_own_kind(v.kept)}
+    if kinds and encoder.activations:
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        yield f"tensors of class {names} were saved as plain tensors, with the same values"
 
 
 def shared_tables(encoder: RecordEncoder) -> Tables:
@@ -323,6 +357,27 @@ def shared_tables(encoder: RecordEncoder) -> Tables:
         "tensors": encoder.tensors.rows,
         "storages": [list(blob) for blob in encoder.tensors.storages],
     }
+
+
+def _gradient_rows(gradients: Gradients | None, encoder: RecordEncoder) -> Any:
+    if gradients is None or not encoder.gradients:
+        return None
+    return {
+        "nodes": [
+            [n.name, n.call, list(n.next), [list(s) for s in n.saved], n.param, n.value] for n in gradients.nodes
+        ],
+        "passes": [[[step.node, step.start, step.stop] for step in each.steps] for each in gradients.passes],
+        "received": _by_pass(gradients.received, "gradient", encoder),
+        "transformed": _by_pass(gradients.transformed, "transformed.gradient", encoder),
+    }
+
+
+def _by_pass(found: dict[int, dict[int, Any]], name: str, encoder: RecordEncoder) -> list[Any]:
+    return [
+        [index, number, encoder.transformed(fetched(gradient), f"{name}.{index}.{number}")]
+        for index, gradients in found.items()
+        for number, gradient in gradients.items()
+    ]
 
 
 def _seed_row(seed: int, encoder: RecordEncoder) -> list[Any]:
@@ -416,6 +471,8 @@ class _Decoder:
             events=self._each("events", self._event),
             seed=self._seed(*tables["seed"]),
             completeness=_read_completeness(tables["completeness"]),
+            gradients=self._gradients(tables["gradients"]),
+            param_versions=[version_of(p.kept) if isinstance(p.kept, Tensor) else 0 for p in self.params],
             output=self.python.decode(tables["output"]),
         )
 
@@ -442,11 +499,35 @@ class _Decoder:
             raise BundleError(f"a value of role {role!r} with call {call}")
         if tensor is not None:
             value.kept = self.kept(integer(tensor, 0, len(self.tensors) - 1), optional(flag, parameter))
-        if type(transformed) is list and transformed[:1] == ["kept"]:
-            value.transformed = self.kept(integer(transformed[1], 0, len(self.tensors) - 1), None)
-        else:
-            value.transformed = self.python.decode(transformed)
+        value.transformed = self._transformed(transformed)
         return value
+
+    def _transformed(self, row: Any) -> Any:
+        if type(row) is list and row[:1] == ["kept"]:
+            _, number = row
+            return self.kept(integer(number, 0, len(self.tensors) - 1), None)
+        return self.python.decode(row)
+
+    def _gradients(self, tables: Any) -> Gradients | None:
+        if tables is None:
+            return None
+        steps = each("passes", tables["passes"], lambda row: [Step(*(integer(n) for n in step)) for step in row])
+        nodes = each("nodes", tables["nodes"], lambda row: self._node(row, len(tables["nodes"])))
+        if any(step.node >= len(nodes) for each_pass in steps for step in each_pass):
+            raise BundleError("a backward pass came through a node that is not there")
+        found: list[dict[int, dict[int, Any]]] = [{}, {}]
+        for name, into in zip(("received", "transformed"), found, strict=True):
+            for index, which, gradient in tables[name]:
+                of_value = into.setdefault(integer(index, 0, len(self.values) - 1), {})
+                of_value[integer(which, 0, len(steps) - 1)] = self._transformed(gradient)
+        return Gradients.restored(nodes, [Pass(each_pass) for each_pass in steps], *found)
+
+    def _node(self, row: Any, count: int) -> Node:
+        name, call, following, saved, param, value = row
+        kept = [SavedForBackward(text(n), integer(b), integer(m, 0, 2**64), flag(p)) for n, b, m, p in saved]
+        after = tuple(integer(number, 0, count - 1) for number in following)
+        at_call = integer(call, -1, self.call_count - 1)
+        return Node(text(name), at_call, after, tuple(kept), optional(text, param), optional(integer, value))
 
     def _call(self, row: Any, number_of: int) -> Call:
         function, args, kwargs, outputs, written, module_call, site, time, rng, state = row

@@ -73,7 +73,14 @@ def _join(lines: list[bytes], warnings: list[str]) -> tuple[dict[str, Any], dict
             break
     apart = ("storages", "layouts", "tensors", "kept", "made", "module_ends")
     tables: dict[str, Any] = {name: table for name, table in rows.items() if name not in apart}
-    nothing: dict[str, Any] = {"completeness": None, "output": None, "events": [], "listed": None, "complete": False}
+    nothing: dict[str, Any] = {
+        "completeness": None,
+        "gradients": None,
+        "output": None,
+        "events": [],
+        "listed": None,
+        "complete": False,
+    }
     return tables | nothing, rows
 
 

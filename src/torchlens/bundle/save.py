@@ -26,7 +26,9 @@ SCHEMA = 1  # raised when an older reader would misread what is written
 MANIFEST, METADATA = "manifest.json", "metadata.json"
 
 
-def save_recording(recording: Recording, path: Path, *, overwrite: bool, activations: bool, arguments: bool) -> None:
+def save_recording(
+    recording: Recording, path: Path, *, overwrite: bool, activations: bool, gradients: bool, arguments: bool
+) -> None:
     """Write into a folder beside the one that is wanted, and rename it at the end."""
     check_target(path, overwrite)
     with writing(path):
@@ -35,7 +37,7 @@ def save_recording(recording: Recording, path: Path, *, overwrite: bool, activat
         beside.mkdir()
     try:
         with collector_held_off():
-            _write(recording, beside, activations, arguments)
+            _write(recording, beside, activations=activations, gradients=gradients, arguments=arguments)
         with writing(path):
             _replace(path, beside)
     except BaseException:
@@ -53,10 +55,10 @@ def check_target(path: Path, overwrite: bool) -> None:
         raise BundleError(f"{path} exists and is not a bundle, so it is not replaced")
 
 
-def _write(recording: Recording, folder: Path, activations: bool, arguments: bool) -> None:
+def _write(recording: Recording, folder: Path, **wanted: bool) -> None:
     names = Names()
     tensors = TensorEncoder(lambda name, memory: writer.append(names.unique(name), *memory[:3]))
-    encoder = RecordEncoder(recording, tensors, activations=activations, arguments=arguments)
+    encoder = RecordEncoder(recording, tensors, **wanted)
     writer = ShardWriter(folder, tensors=encoder.foresee())
     try:
         tables = write_tables(encoder, encoder.keep)

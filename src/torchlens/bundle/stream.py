@@ -26,7 +26,7 @@ from .load import JOURNAL
 from .records import RecordEncoder, plain_tables, shared_tables, write_tables
 from .save import FORMAT, SCHEMA, Names, check_target, finish
 from .shards import Blob, ShardWriter, sha256_of
-from .tensors import Memory, TensorEncoder, TensorTable
+from .tensors import Memory, TensorEncoder, TensorTable, plain_tensor
 
 #: Bytes of tensors that may wait to be written; a single larger one waits alone.
 WAITING = 64 << 20
@@ -165,7 +165,7 @@ class TensorStream:
         """Write a tensor; return its number and the new rows that describe it."""
         encoder, table = self.encoder, self.table
         before = len(encoder.rows), len(encoder.layouts), len(table.storages)
-        number = encoder.add(tensor.detach(), name)
+        number = encoder.add(plain_tensor(tensor).detach(), name)
         encoder.forget()
         rows, layouts = encoder.rows[before[0] :], encoder.layouts[before[1] :]
         for layout in layouts:
@@ -238,7 +238,7 @@ class RecordingStream:
         """The forward pass is over and everything that is wanted was put: make the folder a bundle."""
         stream, recording = self._stream, self._recording
         stream.drain()
-        encoder = RecordEncoder(recording, stream.encoder, activations=True, arguments=True)
+        encoder = RecordEncoder(recording, stream.encoder)
         tables = write_tables(encoder, lambda value: self._stored(encoder, value))
         entries = stream.close()
         finish(self._folder, tables, entries)
@@ -263,7 +263,9 @@ class _Journal:
 
     def __init__(self, recording: Recording, tensors: TensorEncoder) -> None:
         self._recording = recording
-        self._encoder = RecordEncoder(recording, TensorEncoder(_nowhere), activations=False, arguments=False)
+        self._encoder = RecordEncoder(
+            recording, TensorEncoder(_nowhere), activations=False, gradients=False, arguments=False
+        )
         self._done: dict[str, int] = {}  # rows noted, by table
         self._values = self._calls = self._params = self._module_calls = 0
         self._open: set[int] = set()  # module calls that have not ended

@@ -21,7 +21,14 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from .._torch import data_address, jagged_parts, make_per_channel_quantized, make_per_tensor_quantized
+from .._torch import (
+    UninitializedTensorMixin,
+    data_address,
+    jagged_parts,
+    make_per_channel_quantized,
+    make_per_tensor_quantized,
+    no_torch_function,
+)
 from ..errors import BundleError
 from .checks import at, each, flag, integer, number, one_of, open_file, optional, sizes, text
 from .shards import DTYPES, Blob, Location
@@ -180,6 +187,22 @@ class TensorEncoder:
             number = self._layout_numbers[key] = len(self.layouts)
             self.layouts.append([dtype_name(tensor.dtype), list(tensor.shape), list(tensor.stride())])
         return number
+
+
+def is_own_kind(tensor: Tensor) -> bool:
+    """Is it of a class of the user's that adds to a tensor, but holds its numbers as any tensor does?"""
+    kind = type(tensor)
+    if kind in (Tensor, Parameter) or isinstance(tensor, UninitializedTensorMixin):
+        return False
+    return kind.__torch_dispatch__ is Tensor.__torch_dispatch__
+
+
+def plain_tensor(tensor: Tensor) -> Tensor:
+    """The same numbers as a tensor of torch's own class."""
+    if not is_own_kind(tensor):
+        return tensor
+    with no_torch_function():
+        return tensor.detach().as_subclass(Tensor)
 
 
 Parts = tuple[str, list[Any], dict[str, Tensor]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -96,6 +97,37 @@ def rebuild(thing: Any, convert: Callable[[Any], Any]) -> Any:
         members = [convert(member) for member in thing]
         return kind(*members) if hasattr(thing, "_fields") else kind(members)
     return thing
+
+
+def reconstructed(thing: Any, kind: type, convert: Callable[[Any], Any], memo: dict[int, Any] | None = None) -> Any:
+    """A copy of whatever a model returns, with each member of a kind converted. What holds none stays as it is."""
+    memo = {} if memo is None else memo
+    if isinstance(thing, kind):
+        return convert(thing)
+    if id(thing) in memo or not _holds(thing, kind, set()):
+        return memo.get(id(thing), thing)
+    if type(thing) in (tuple, list, dict) or isinstance(thing, tuple):
+        return rebuild(thing, lambda member: reconstructed(member, kind, convert, memo))
+    if isinstance(thing, (set, frozenset)):
+        return type(thing)(reconstructed(member, kind, convert, memo) for member in thing)
+    new = memo[id(thing)] = copy(thing)
+    if isinstance(thing, Mapping):
+        for key, member in thing.items():
+            new[key] = reconstructed(member, kind, convert, memo)
+        return new
+    names = [f.name for f in dataclasses.fields(thing)] if dataclasses.is_dataclass(thing) else list(vars(thing))
+    for name in names:
+        object.__setattr__(new, name, reconstructed(getattr(thing, name, None), kind, convert, memo))
+    return new
+
+
+def _holds(thing: Any, kind: type, seen: set[int]) -> bool:
+    if isinstance(thing, kind):
+        return True
+    if id(thing) in seen:
+        return False
+    seen.add(id(thing))
+    return any(_holds(member, kind, seen) for _, member in children(thing))
 
 
 def fresh_copy(thing: Any) -> Any:

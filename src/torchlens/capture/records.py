@@ -16,15 +16,27 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from ..options import Options
     from .choose import Chooser
     from .dispatcher import Completeness
+    from .following import Connections
     from .functions import Function
+    from .gradients import Gradients
 
 #: Frames from the call outwards to the module call it ran in, flattened: code, instruction, code, instruction, ...
 Site = tuple[Any, ...]
 
 #: Shape, type and device of a tensor.
 Facts = tuple[torch.Size, torch.dtype, torch.device]
+
+
+def facts_of(tensor: Tensor) -> Facts:
+    try:
+        shape = tensor.shape
+    except RuntimeError:  # a nested tensor: so many tensors, of sizes that differ
+        shape = torch.Size((tensor.size(0), *[-1] * (tensor.dim() - 1)))
+    return shape, tensor.dtype, tensor.device
+
 
 NO_KWARGS: Mapping[str, Any] = {}
 
@@ -113,7 +125,7 @@ class Value:
         """Shape, type and device."""
         if self._facts is None:
             assert isinstance(self.kept, Tensor)
-            self._facts = (self.kept.shape, self.kept.dtype, self.kept.device)
+            self._facts = facts_of(self.kept)
         return self._facts
 
     @property
@@ -131,11 +143,10 @@ class Value:
     @property
     def nbytes(self) -> int:
         """Elements times their size; 0 for a nested tensor that was not saved, whose shape does not tell."""
-        if self._facts is None or (isinstance(self.kept, Tensor) and self.kept.is_nested):
-            assert isinstance(self.kept, Tensor)
+        if isinstance(self.kept, Tensor) and (self._facts is None or self.kept.is_nested):
             return self.kept.numel() * self.kept.element_size()
         if -1 in self.shape:
-            return 0 if self.kept is None else self.kept.nbytes
+            return self.kept.nbytes if isinstance(self.kept, Stored) else 0
         return self.shape.numel() * self.dtype.itemsize
 
     def __repr__(self) -> str:
@@ -244,6 +255,12 @@ class Event(NamedTuple):
     site: tuple[tuple[CodeType, int], ...] | Site
 
 
+class NotRebuilt(NamedTuple):
+    """Stands for what the model returned where that can't be made again with other tensors in it."""
+
+    reason: str
+
+
 @dataclass
 class Recording:
     """Everything that one forward pass left."""
@@ -251,6 +268,7 @@ class Recording:
     model_name: str
     values: list[Value] = field(default_factory=list)
     params: list[Value] = field(default_factory=list)
+    param_versions: list[int] = field(default_factory=list)  # of the tensors in `params`, which are not copied
     calls: list[Call] = field(default_factory=list)
     module_calls: list[ModuleCall] = field(default_factory=list)
     modules: list[ModuleInfo] = field(default_factory=list)
@@ -259,10 +277,16 @@ class Recording:
     events: list[Event] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     completeness: Completeness | None = None  # if it was asked for
-    output: Any = None  # what the model returned, with values in place of tensors
+    connections: Connections | None = None  # if values are to stay connected to autograd
+    gradients: Gradients | None = None  # if they were asked for
+    output: Any = None  # what the model returned, with the values of the output entries in place of tensors
+    options: Options | None = None
+    within: str | None = None  # the submodule of the model whose call it is, if it is not the whole
+    grad_enabled: bool = True  # where the forward pass began, and not in inference mode
     values_kept: bool = True  # all of them, as they were
     chooser: Chooser | None = None  # until it is settled which values are meant
     listed: list[int] | None = None  # the indexes of the values that were chosen to be saved, if some were
+    ended: bool = False  # the forward pass is over
     complete: bool = False  # False when the forward raised
     seed: int = 0
     start_time: float = 0.0

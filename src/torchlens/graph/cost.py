@@ -162,8 +162,8 @@ def count(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Se
     A function without a formula, or called in a way its formula does not know, has `flops=None`.
     """
     known = next((spelling for spelling in _spellings(name) if spelling in _formulas), None)
-    if known is None:
-        return Cost(flops=None)
+    if known is None or not all(isinstance(size, int) for shape in outputs for size in shape):
+        return Cost(flops=None)  # the size of a nested tensor may be a symbol
     try:
         return _formulas[known](Call(known, args, kwargs, outputs))
     except UnfamiliarCall:

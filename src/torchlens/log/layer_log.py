@@ -13,8 +13,9 @@ from .op_log import OpLog
 from .tables import Tabular
 
 _DIFFER_BY_NATURE = {
-    "activation", "captured_args", "captured_kwargs", "func_rng_states", "label", "layer_label_w_pass",
-    "lookup_keys", "operation_num", "pass_num", "recurrent_group",
+    "activation", "captured_args", "captured_kwargs", "func_rng_states", "gradient", "gradients", "label",
+    "layer_label_w_pass", "lookup_keys", "operation_num", "pass_num", "recurrent_group", "transformed_gradient",
+    "transformed_gradients",
 }  # fmt: skip
 
 

@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any, overload
 
+from torch import Tensor, nn
+
 from ..aliases import MODEL_ATTRIBUTES, Aliased
 from ..bundle.load import load_recording
+from ..capture.arguments import model_arguments
+from ..capture.containers import reconstructed
 from ..capture.dispatcher import Completeness
 from ..capture.records import Recording, Value
-from ..errors import LayerNotFoundError
+from ..capture.within import recorded
+from ..draw.dot import to_dot
+from ..draw.options import DrawOptions
+from ..draw.show import draw
+from ..draw.view import make_view
+from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError, PassNeededError
 from ..graph.graph import Graph
 from ..graph.layers import used_params
+from ..options import Options
+from ..rerun.refresh import refreshed
+from ..rerun.replay import replay_graph
 from ..validate.lint import lint
 from ..validate.report import Problem, ValidationReport
 from ..validate.validate import validate_graph
+from ..words import human_size
 from . import text
+from .backward import BackwardPass, GradFnLog, check_loss, gradients_of, memory_of
 from .layer_log import LayerLog
 from .lookup import Lookup
 from .networks import to_networkx
 from .op_log import OpLog
 from .records import Accessor, BufferLog, ModuleLog, ParamLog, buffers_of, modules_of, params_of
-from .sizes import human_size
+from .settle import settle
+from .settle_autograd import settle_autograd
 from .summary import Text, summarize
 from .tables import Tabular
 
@@ -124,6 +140,11 @@ class ModelLog(Tabular, Aliased):
                 f"no operation {number}: the log has {len(listed)}, numbered 0 to {len(listed) - 1}"
             )
         return listed[number]
+
+    def _layer(self, layer: int) -> OpLog | LayerLog:
+        """A layer of the graph by its number: its only operation, or all its passes."""
+        places = self.graph.layer_entries[layer]
+        return self._op(places[0]) if len(places) == 1 else LayerLog(self.graph, layer)
 
     def __len__(self) -> int:
         """How many operations the log lists: all, or the saved ones if it was told what to save."""
@@ -428,6 +449,142 @@ class ModelLog(Tabular, Aliased):
         report = validate_graph(self.graph, perturb)
         report.problems += [Problem("lint", None, problem) for problem in lint(self)]
         return report
+
+    # ---- backward passes ------------------------------------------------------------------------------------
+
+    def log_backward(self, loss: Tensor, **arguments: Any) -> BackwardPass:
+        """Run `loss.backward()` and return what it did; each layer then has its gradient.
+
+        >>> trained = tl.log_forward_pass(model, x, save_gradients=True)
+        >>> trained.log_backward(trained[-1].activation.sum())
+        BackwardPass(1: 7 nodes of 6 layers)
+        >>> trained["fc"].gradient.shape
+        torch.Size([5, 5])
+
+        The arguments are those of `Tensor.backward`. Calling `loss.backward()` yourself does the same.
+        """
+        before = len(self.backward_passes)
+        check_loss(loss)
+        loss.backward(**arguments)  # type: ignore[no-untyped-call]
+        passes = self.backward_passes
+        if len(passes) == before:
+            raise ArgumentError("the loss was not computed from this forward pass, so no gradient came through it")
+        return passes[-1]
+
+    @property
+    def backward_passes(self) -> list[BackwardPass]:
+        """The backward passes through this forward pass so far; the log must have been made with save_gradients."""
+        return [BackwardPass(self.graph, number) for number in range(len(gradients_of(self.graph).passes))]
+
+    @property
+    def grad_fns(self) -> list[GradFnLog]:
+        """Autograd's graph: its nodes, each with its operation; the log must have been made with save_gradients."""
+        return [GradFnLog(self.graph, number) for number in range(len(gradients_of(self.graph).nodes))]
+
+    @property
+    def saved_for_backward_memory(self) -> int:
+        """Bytes that autograd keeps of the forward pass for the backward pass, each once, without parameters."""
+        return memory_of(saved for node in gradients_of(self.graph).nodes for saved in node.saved)
+
+    @property
+    def saved_for_backward_memory_str(self) -> str:
+        return human_size(self.saved_for_backward_memory)
+
+    # ---- running it again -----------------------------------------------------------------------------------
+
+    def replay(self, from_layer: str | int | None = None, values: Mapping[str | int, Tensor] | None = None) -> Any:
+        """Compute the operations again without the model's own code, and return what the model would return.
+
+        >>> bool((log.replay() == log[-1].activation).all())         # everything, from the inputs
+        True
+        >>> changed = log.replay(values={"linear_1_3": torch.zeros(5, 5)})   # only what comes of this layer
+        >>> log.replay(from_layer="fc").shape                        # from its saved value on
+        torch.Size([5, 5])
+
+        Args:
+            from_layer: compute only what comes of this layer.
+            values: other tensors in place of the saved ones, by layer; what comes of them is computed again.
+
+        Random operations draw what they drew. The parameters are the model's, as they are now. Unless it is called
+        under `torch.no_grad()`, the result can be differentiated with respect to them and to `values`.
+        """
+        given: dict[int, Tensor | None] = {}
+        if from_layer is not None:
+            given[self._single(from_layer)] = None
+        for key, tensor in (values or {}).items():
+            if not isinstance(tensor, Tensor):
+                raise ArgumentError(f"values maps layers to tensors; {key!r} is mapped to {type(tensor).__name__}")
+            given[self._single(key)] = tensor
+        return replay_graph(self.graph, given or None)
+
+    def _output(self) -> Any:
+        """What the model returned, as it returned it, with its autograd history if the log keeps that."""
+        recording = self._recording
+        return reconstructed(recording.output, Value, lambda value: self._op(self.graph.place[value.index]).activation)
+
+    def _single(self, key: str | int) -> int:
+        op = self[key]
+        if isinstance(op, LayerLog):
+            raise PassNeededError(f"{op.layer_label} has {op.num_passes} passes; name one: '{op.layer_label}:1'")
+        return op._value.index
+
+    def save_new_activations(
+        self,
+        model: nn.Module,
+        input_args: Any = None,
+        input_kwargs: Mapping[str, Any] | None = None,
+        *,
+        layers_to_save: Any = None,
+        random_seed: int | None = None,
+        train_mode: bool | None = None,
+    ) -> None:
+        """Run the model on another input and put its values into this log, whose graph stays as it is.
+
+        >>> log = tl.log_forward_pass(model, x)
+        >>> log.save_new_activations(model, torch.zeros(5, 5))
+        >>> log["input_1"].activation.sum().item()
+        0.0
+
+        Args:
+            layers_to_save: as in `log_forward_pass`; None for what the log saved before.
+            random_seed: as in `log_forward_pass`.
+            train_mode: as in `log_forward_pass`; None for what it was before.
+
+        If the new input takes another path through the model (another branch, another number of loops), the error says
+        where, and the log is as it was. Layers that were taken out of the log before keep their values.
+        """
+        options = (self._recording.options or Options()).again(layers_to_save, random_seed, train_mode)
+        args, kwargs = model_arguments(model, input_args, input_kwargs)
+        recording, error = recorded(model, self._recording.within, args, kwargs, options)
+        if error is not None:
+            raise error
+        new = ModelLog(recording)
+        new.__dict__["graph"] = refreshed(self.graph, recording)
+        settle(new)
+        settle_autograd(new)
+        for warning in recording.warnings:
+            warnings.warn(warning, FidelityWarning, stacklevel=2)
+        self.__dict__.clear()
+        self.__dict__.update(new.__dict__)
+
+    # ---- elsewhere ------------------------------------------------------------------------------------------
+    def draw(self, **drawing: Any) -> Path:
+        """Draw the graph, write the picture and show it; returns the file's path.
+
+        >>> log.draw(vis_outpath=folder / "graph.svg", vis_save_only=True).name
+        'graph.svg'
+
+        The arguments are those of `show_model_graph`.
+        """
+        return draw(self, DrawOptions.checked(**drawing))
+
+    def to_dot(self, **drawing: Any) -> str:
+        """The picture as text in Graphviz's DOT language; the arguments are those of `show_model_graph`.
+
+        >>> print(log.to_dot(vis_mode="rolled")[:9])
+        digraph {
+        """
+        return to_dot(make_view(self, DrawOptions.checked(**drawing)))
 
     def to_networkx(self) -> Any:
         """The graph as a `networkx.DiGraph`: a node for every operation, named by its label, with its main facts.

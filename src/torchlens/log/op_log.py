@@ -21,8 +21,8 @@ from ..graph.layers import used_params
 from ..graph.link import argument_values
 from ..graph.sites import user_stack
 from ..source import FuncCallLocation
-from . import text
-from .sizes import human_size
+from ..words import human_size
+from . import backward, text
 from .tables import Tabular
 
 
@@ -136,7 +136,9 @@ class OpLog(Tabular, Aliased):
     @property
     def activation(self) -> Tensor | None:
         """The tensor as it was when the operation returned; None if it was not saved."""
-        return self._value.saved
+        connections = self._graph.recording.connections
+        connected = connections.tensor(self._value) if connections is not None else None
+        return self._value.saved if connected is None else connected
 
     @property
     def has_saved_activation(self) -> bool:
@@ -146,7 +148,9 @@ class OpLog(Tabular, Aliased):
     @property
     def transformed_activation(self) -> Any:
         """What `activation_postfunc` made of the tensor; None if there was none."""
-        return fetched(self._value.transformed)
+        connections = self._graph.recording.connections
+        connected = connections.transformed.get(self._value.index) if connections is not None else None
+        return fetched(self._value.transformed) if connected is None else connected
 
     @property
     def transformed_activation_shape(self) -> tuple[int, ...] | None:
@@ -210,6 +214,42 @@ class OpLog(Tabular, Aliased):
     @property
     def iterable_output_index(self) -> int | None:
         return self._value.position
+
+    # ---- backward passes ------------------------------------------------------------------------------------
+
+    @property
+    def gradients(self) -> list[Tensor | None]:
+        """The gradient of the tensor in each backward pass so far; None for a pass that did not reach it."""
+        return backward.gradients_by_pass(self._graph, self._value.index)
+
+    @property
+    def gradient(self) -> Tensor | None:
+        """The gradient from the last backward pass that reached it; None if none did, or gradients are not saved."""
+        return backward.last(self.gradients)  # type: ignore[no-any-return]
+
+    @property
+    def transformed_gradients(self) -> list[Any]:
+        """What `gradient_postfunc` made of each gradient."""
+        return backward.gradients_by_pass(self._graph, self._value.index, transformed=True)
+
+    @property
+    def transformed_gradient(self) -> Any:
+        """What `gradient_postfunc` made of the last gradient."""
+        return backward.last(self.transformed_gradients)
+
+    @property
+    def grad_fns(self) -> list[backward.GradFnLog]:
+        """The nodes of autograd's graph that the operation made; known to a log with gradients."""
+        return backward.grad_fns_of(self._graph, self._place)
+
+    @property
+    def saved_for_backward_memory(self) -> int:
+        """Bytes that autograd keeps of the forward pass for this operation, parameters not counted."""
+        return backward.memory_of(saved for node in self.grad_fns for saved in node.saved_tensors)
+
+    @property
+    def saved_for_backward_memory_str(self) -> str:
+        return human_size(self.saved_for_backward_memory)
 
     # ---- the function ---------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from ..capture.records import TensorInfo
 from ..errors import LayerNotFoundError, near
 from ..graph.graph import Graph
 from ..graph.layers import used_params
-from .sizes import human_size
+from ..words import human_size
 from .tables import Tabular
 
 T = TypeVar("T")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..capture.choose import Chooser, Failure
 from ..capture.context import OpInProgress
 from ..errors import ArgumentError, LayerNotFoundError
 from ..selectors import Selector, described
-from .model_log import ModelLog
 from .op_log import OpLog
+
+if TYPE_CHECKING:
+    from .model_log import ModelLog
 
 
 def settle(log: ModelLog) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import ArgumentError, near
-from .sizes import human_size
+from ..words import human_size, shapes_words, times
 
 if TYPE_CHECKING:
     from .model_log import ModelLog
@@ -21,7 +21,7 @@ class Text(str):
 
 
 def _shapes(log: ModelLog, labels: list[str]) -> str:
-    return ", ".join(str(list(log[label].tensor_shape)) for label in labels[:2]) + (", ..." if labels[2:] else "")
+    return shapes_words(log[label].tensor_shape for label in labels[:2]) + (", ..." if labels[2:] else "")
 
 
 def _first_pass(module: ModuleLog, attribute: str) -> list[str]:
@@ -72,8 +72,7 @@ def _in_order(log: ModelLog) -> list[ModuleLog]:
 def _name(log: ModelLog, module: ModuleLog, level: int) -> str:
     if not level:
         return log.model_name
-    times = f" (x{module.num_passes})" if module.num_passes > 1 else ""
-    return f"{'  ' * level}{module.address.rpartition('.')[2]}: {module.module_class_name}{times}"
+    return f"{'  ' * level}{module.address.rpartition('.')[2]}: {module.module_class_name}{times(module.num_passes)}"
 
 
 def _trainable(log: ModelLog, module: ModuleLog) -> str:

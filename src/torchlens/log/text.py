@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..graph.graph import Graph
+from ..words import counted, shape_words
 
 if TYPE_CHECKING:
     from .layer_log import LayerLog
@@ -42,11 +43,7 @@ def describe_log(log: ModelLog) -> str:
 def _structure(log: ModelLog) -> str:
     recurrent = f"recurrent (at most {log.max_recurrent_loops} loops)" if log.is_recurrent else "purely feedforward"
     branching = "with branching" if log.is_branching else "without branching"
-    return f"{recurrent}, {branching}; {_count(log.num_modules, 'total module')}."
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{recurrent}, {branching}; {counted(log.num_modules, 'total module')}."
 
 
 def _layer_lines(graph: Graph) -> Iterator[str]:
@@ -100,7 +97,7 @@ def describe_op(op: OpLog) -> str:
         [
             f"Layer {op.layer_label}{passes}, operation {op.operation_num}/{total}:",
             f"Output tensor: shape={op.tensor_shape}, dtype={op.tensor_dtype}, size={op.tensor_memory_str}",
-            f"\t{_corner(op.activation)}",
+            f"\t{_corner(op._value.saved)}",
             f"Params: {_params(op)}",
             f"Parent Layers: {_listed(op.parent_layers)}",
             f"Child Layers: {_listed(op.child_layers)}",
@@ -151,14 +148,8 @@ def describe_layer(layer: LayerLog) -> str:
     lines = [f"Layer {layer.layer_label}, {layer.num_passes} passes:"]
     for number, op in layer.passes.items():
         sources = _listed(op.parent_layers)
-        lines.append(f"\t{number}: operation {op.operation_num}, {shape_text(op)}  <- {sources}")
+        size = f"{shape_words(op.tensor_shape)} ({op.tensor_memory_str})"
+        lines.append(f"\t{number}: operation {op.operation_num}, {size}  <- {sources}")
     first = layer.layer_label + ":1"
     lines.append(f"\tAsk one pass for more: log[{first!r}] or layer.passes[1]")
     return "\n".join(lines)
-
-
-def shape_text(op: OpLog) -> str:
-    """Shape and type in short: `f32[1,64,55,55]`."""
-    kind = str(op.tensor_dtype).removeprefix("torch.")
-    short = kind.replace("bfloat", "bf").replace("float", "f").replace("uint", "u").replace("int", "i")
-    return f"{short.replace('complex', 'c')}[{','.join(map(str, op.tensor_shape))}]"

@@ -101,7 +101,9 @@ def _counts(log: ModelLog) -> Iterator[str]:
             yield f"operation {place} is not among the results of its call"
         plain = graph.recording.values_kept and -1 not in value.shape  # else it may have been converted, or is nested
         saved = value.saved if plain else None
-        if saved is not None and (saved.shape, saved.dtype) != (value.shape, value.dtype):
+        if saved is None or saved.is_nested:  # a nested tensor has no shape to speak of
+            continue
+        if (saved.shape, saved.dtype) != (value.shape, value.dtype):
             yield f"operation {place} was saved with another shape or type than it had"
 
 

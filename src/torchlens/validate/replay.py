@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from ..bundle.python import SavedObject
 from ..capture.containers import rebuild, tensors_in
-from ..capture.functions import ALIAS_UPDATE, IMPLICIT_VIEW
+from ..capture.functions import ALIAS_UPDATE, IMPLICIT_VIEW, UNWRAP, WRAP
 from ..capture.records import Call, Layout, Value, fetched
 from ..errors import TorchLensError
 
-#: Replaces the saved value of a parent by another tensor.
-Substitute = Callable[[Value, Tensor], Tensor]
+#: What to use for a parent, given what was saved of it.
+Substitute = Callable[[Value, Tensor | None], Tensor | None]
 
 
 #: Gradients are computed from the autograd graph, which is not saved.
@@ -26,18 +27,30 @@ class NotReplayable(TorchLensError):
     """A call can't be run again from what was saved; the message says why."""
 
 
-def replay(call: Call, substitute: Substitute = lambda value, saved: saved) -> list[Tensor]:
+def replay(
+    call: Call,
+    substitute: Substitute = lambda value, saved: saved,
+    *,
+    differentiably: bool = False,
+    state: tuple[Any, ...] | None = None,
+) -> list[Tensor]:
     """The tensors that the call makes of its parents' saved values, in the order of `call.outputs`.
 
-    Nothing that was saved is changed: what the call overwrites is copied before.
+    Nothing that was saved is changed: what the call overwrites is copied before. `differentiably` leaves the parents
+    their autograd history. `state` is used instead of the grad mode, inference mode and autocast of the call.
     """
+    _check_saved([*call.args, *call.kwargs.values()])
     if call.function is ALIAS_UPDATE or call.function is IMPLICIT_VIEW:
         return [_replay_memory(call, substitute)]
+    if call.function is WRAP or call.function is UNWRAP:
+        return [_replay_wrapping(call, substitute)]
     if call.function.func is None or call.function.name in _DEPEND_ON_HISTORY:
         raise NotReplayable(f"{call.function.name} depends on more than its arguments")
-    arguments = _Arguments(call, substitute)
+    if call.function.communicates:
+        raise NotReplayable(f"{call.function.name} communicates with other processes")
+    arguments = _Arguments(call, substitute, differentiably)
     args, kwargs = arguments.restore(call.args), arguments.restore(dict(call.kwargs))
-    with _circumstances(call):
+    with _circumstances(call, state or call.state):
         result = call.function.func(*args, **kwargs)
     returned = [tensor for _, tensor in tensors_in(result)]
     # What was overwritten but not returned follows.
@@ -48,12 +61,23 @@ def replay(call: Call, substitute: Substitute = lambda value, saved: saved) -> l
     return returned[: len(call.outputs)]
 
 
+def _check_saved(arguments: Iterable[Any]) -> None:
+    """A loaded log has only the print of an object that was no plain data."""
+    for argument in arguments:
+        if isinstance(argument, SavedObject):
+            raise NotReplayable(f"an argument was not saved: {argument.description}")
+        if isinstance(argument, (tuple, list)):
+            _check_saved(argument)
+
+
 class _Arguments:
     """The arguments of a call with tensors in place of values, each value the same tensor wherever it stands."""
 
-    def __init__(self, call: Call, substitute: Substitute) -> None:
+    def __init__(self, call: Call, substitute: Substitute, differentiably: bool) -> None:
         self.written = set(call.written)
+        self.in_danger = call.function.foreign  # it may write where it does not say so
         self.substitute = substitute
+        self.differentiably = differentiably
         self.tensors: dict[Value, Tensor] = {}
 
     def restore(self, argument: Any) -> Any:
@@ -61,29 +85,31 @@ class _Arguments:
 
     def _tensor(self, value: Value) -> Tensor:
         if value not in self.tensors:
-            self.tensors[value] = self._prepared(value, self.substitute(value, _saved(value)))
+            self.tensors[value] = self._prepared(value, _known(value, self.substitute))
         return self.tensors[value]
 
     def _prepared(self, value: Value, tensor: Tensor) -> Tensor:
         if value in self.written:
-            return tensor.detach().clone()
+            return tensor.clone() if self.differentiably else tensor.detach().clone()
+        if self.in_danger:
+            tensor = tensor.clone() if self.differentiably else tensor.detach().clone()
         # Kernels are chosen by whether a gradient is required, and round differently.
         requires_grad = value.grad_fn is not None and not tensor.is_inference()
         return tensor.detach().requires_grad_(True) if requires_grad and not tensor.requires_grad else tensor
 
 
 @contextmanager
-def _circumstances(call: Call) -> Iterator[None]:
-    """The grad mode, inference mode, autocast and random state of the recorded call."""
-    grad, inference, autocast = call.state
+def _circumstances(call: Call, state: tuple[Any, ...]) -> Iterator[None]:
+    """The grad mode, inference mode, autocast and random state to run a call in."""
+    grad, inference, autocast = state
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(inference))
         stack.enter_context(torch.set_grad_enabled(grad))
         for device, dtype in autocast:
             stack.enter_context(torch.autocast(device, dtype))
-        state = fetched(call.rng)
-        if state is not None:
-            stack.enter_context(_generator_at(state, call.kwargs))
+        generator = fetched(call.rng)
+        if generator is not None:
+            stack.enter_context(_generator_at(generator, call.kwargs))
         yield
 
 
@@ -101,7 +127,7 @@ def _generator_at(state: Tensor, kwargs: Mapping[str, Any]) -> Iterator[None]:
 def _replay_memory(call: Call, substitute: Substitute) -> Tensor:
     """Lay the values into memory one after the other, as the tensors lay, and look at the part that is asked for."""
     own, *others = cast("tuple[Layout, ...]", call.kwargs["layouts"])
-    values = [substitute(value, _saved(value)) for value in call.args]
+    values = [_known(value, substitute) for value in call.args]
     layouts = [own, *others] if call.function is ALIAS_UPDATE else others
     if None in (own, *layouts) or len(layouts) != len(values):
         raise NotReplayable("a tensor changed, or came to be, in a way that can't be repeated")
@@ -114,7 +140,18 @@ def _replay_memory(call: Call, substitute: Substitute) -> Tensor:
     return own.of(memory)
 
 
-def _saved(value: Value) -> Tensor:
-    if value.saved is None:
+def _replay_wrapping(call: Call, substitute: Substitute) -> Tensor:
+    """Make a tensor that holds others of them, or take one out."""
+    held = [_known(part, substitute) if isinstance(part, Value) else part for part in call.args]
+    if call.function is UNWRAP:
+        return cast(Tensor, getattr(held[0], call.kwargs["attribute"]))
+    made_of = dict(zip(call.kwargs["names"], held, strict=True))
+    kind, geometry = call.kwargs["type"], (call.kwargs["size"], call.kwargs["stride"])
+    return cast(Tensor, kind.__tensor_unflatten__(made_of, call.kwargs["context"], *geometry))
+
+
+def _known(value: Value, substitute: Substitute) -> Tensor:
+    tensor = substitute(value, value.saved)
+    if tensor is None:
         raise NotReplayable(f"a parent of shape {tuple(value.shape)} was not saved")
-    return value.saved
+    return tensor

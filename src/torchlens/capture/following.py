@@ -1,0 +1,135 @@
+"""Follow the tensors of a forward pass into autograd, for those who ask for gradients or want to train.
+
+Two things are noted of every tensor that requires a gradient: where in the autograd graph it stands (so that its
+gradient can be had later, see gradients.py), and the tensor itself, so that a loss can be computed from it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .._torch import is_functorch_wrapped
+from ..errors import FidelityWarning
+from .identity import Identity
+from .keeping import address_of
+from .records import Value
+
+
+class Edge(NamedTuple):
+    """Where a tensor stands in the autograd graph."""
+
+    node: Any  # the grad_fn; of a leaf, what accumulates its gradient
+    output: int  # which of the node's outputs it is
+    leaf: Tensor | None  # the tensor, if nothing computed it
+
+
+class Connected(NamedTuple):
+    """A tensor as the model had it, with its history."""
+
+    tensor: Tensor
+    version: int
+
+
+class Connections:
+    """The tensors of a forward pass that a loss may be computed from, by the index of their value.
+
+    They are the model's own tensors, so that gradients add up in the order they do without a log. Where the model
+    overwrites one, the value is copied before, through autograd: then the copy stands here.
+    """
+
+    def __init__(self) -> None:
+        self.by_index: dict[int, Connected] = {}
+        self.transformed: dict[int, Tensor] = {}  # what the user's function made of them
+        self._in_memory: dict[int, set[int]] = {}  # what a write to this storage would change
+
+    def add(self, value: Value, tensor: Tensor) -> None:
+        self.by_index[value.index] = Connected(tensor, tensor._version)
+        self._in_memory.setdefault(address_of(tensor) or 0, set()).add(value.index)
+
+    def before_write(self, tensor: Tensor) -> None:
+        """The memory of `tensor` is about to be overwritten: put copies in the place of what lies in it."""
+        address = address_of(tensor)
+        for index in self._in_memory.pop(address, ()) if address else ():
+            connected = self.by_index[index]
+            if connected.tensor._version == connected.version:
+                with torch.enable_grad():
+                    copy = connected.tensor.clone()
+                self.by_index[index] = Connected(copy, copy._version)
+
+    def drop(self, value: Value) -> None:
+        self.by_index.pop(value.index, None)
+
+    def keep_only(self, indexes: set[int]) -> None:
+        self.by_index = {index: connected for index, connected in self.by_index.items() if index in indexes}
+
+    def tensor(self, value: Value) -> Tensor | None:
+        """The tensor of a value with its history; None if it has none, or none any more."""
+        connected = self.by_index.get(value.index)
+        if connected is None:
+            return None
+        if connected.tensor._version != connected.version:
+            warnings.warn(
+                f"a tensor of shape {tuple(value.shape)} was overwritten after it was logged: what the log holds is "
+                "what it was before, without its connection to autograd",
+                FidelityWarning,
+                stacklevel=4,
+            )
+            return None
+        return connected.tensor
+
+
+class FollowingIdentity(Identity):
+    """Knows every tensor of a forward pass by its latest value, and where in the autograd graph that stands."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.edges: dict[int, Edge] = {}
+        self.unsettled: set[int] = set()  # values made without grad: they may have no history yet
+        self.connections = Connections()
+        super().__init__(*args, **kwargs)
+        self.watchful = True  # every tensor is looked at again
+
+    def value_of(self, tensor: Tensor) -> Value:
+        value = super().value_of(tensor)
+        # What a custom autograd function returns gets its history only after the operations in it have run.
+        if value.index in self.unsettled and value.role != "param" and tensor.requires_grad:
+            self.unsettled.remove(value.index)
+            self._follow(tensor, value)
+        return value
+
+    def new_value(self, tensor: Tensor, role: str, *args: Any, **kwargs: Any) -> Value:
+        value = super().new_value(tensor, role, *args, **kwargs)
+        if tensor.requires_grad:
+            self._follow(tensor, value)
+        elif not torch.is_grad_enabled():
+            self.unsettled.add(value.index)
+        return value
+
+    def add_output(self, tensor: Tensor, origin: Value, call: int, path: str) -> Value:
+        value = super().add_output(tensor, origin, call, path)
+        if tensor.requires_grad:
+            self._follow(tensor, value)
+        return value
+
+    def before_write(self, tensor: Tensor) -> None:
+        self.connections.before_write(tensor)
+        super().before_write(tensor)
+
+    def expose(self, tensor: Any) -> None:
+        if isinstance(tensor, Tensor):
+            self.connections.before_write(tensor)
+        super().expose(tensor)
+
+    def _follow(self, tensor: Tensor, value: Value) -> None:
+        if not torch.is_grad_enabled():
+            self.unsettled.add(value.index)
+        if is_functorch_wrapped(tensor):  # valid only inside torch.func.grad and the like
+            return
+        if tensor.grad_fn is None and tensor._is_view():  # made without grad, perhaps inside a custom autograd function
+            return
+        node, output = torch.autograd.graph.get_gradient_edge(tensor)[:2]
+        self.edges[value.index] = Edge(node, output, tensor if tensor.is_leaf else None)
+        self.connections.add(value, tensor)

@@ -1,0 +1,274 @@
+"""What the backward passes through a logged forward pass bring to light.
+
+Hooks on autograd's nodes, and on the leaves among the inputs, hand each gradient to `Gradients` and note when each node
+began and ended. They refer to it weakly: neither keeps the other alive, and when the log is dropped the hooks are taken
+away. Nothing is hung on the model's own tensors.
+
+A node is hooked twice. A hook on its output sees the gradient also when a backward pass ends there, as in
+`torch.autograd.grad(loss, tensor)`. A hook on the node itself sees, just before it runs, what the user's own hooks have
+made of the gradient: what `retain_grad` would keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from time import perf_counter_ns
+from typing import Any, NamedTuple
+from weakref import finalize, ref
+
+from torch import Tensor
+from torch.utils.hooks import unserializable_hook
+
+from .._torch import current_backward, hook_node_output, no_torch_function, saved_for_backward, storage_address
+from .following import Edge
+from .records import Recording
+
+Postfunc = Callable[[Tensor], Any]
+
+
+class SavedForBackward(NamedTuple):
+    """A tensor of the forward pass that autograd keeps for the backward pass."""
+
+    name: str  # under which autograd keeps it: self, other, result, mat1
+    nbytes: int
+    memory: int  # equal for tensors that share memory
+    is_param: bool
+
+
+class Node(NamedTuple):
+    """One node of the autograd graph."""
+
+    name: str
+    call: int  # the torch call that made it, a place in Recording.calls; -1 for what was there before
+    next: tuple[int, ...]  # the nodes that it hands gradients to
+    saved: tuple[SavedForBackward, ...]
+    param: str | None  # the address of the parameter whose gradient it accumulates
+    value: int | None  # the index of the value that was given with it, such as an input
+
+
+@dataclass
+class Step:
+    """One execution of a node. Times are the performance counter's, in nanoseconds."""
+
+    node: int
+    start: int
+    stop: int
+
+
+@dataclass
+class Pass:
+    """One backward pass: what ran, in the order in which it began."""
+
+    steps: list[Step] = field(default_factory=list)
+    running: dict[int, Step] = field(default_factory=dict)  # by node
+
+
+@dataclass
+class _Outlet:
+    """A place in the autograd graph where a gradient comes out: an output of a node, or a leaf."""
+
+    indexes: list[int] = field(default_factory=list)  # the values whose gradient it is
+    given: bool = False  # was it there before the forward pass?
+    fresh: ref[Tensor] | None = None  # what the first hook saw, until the second one has
+
+
+class Gradients:
+    """The autograd graph of a forward pass, the backward passes through it, and the gradients they brought."""
+
+    def __init__(self, recording: Recording, edges: Mapping[int, Edge], postfunc: Postfunc | None) -> None:
+        self.postfunc = postfunc
+        self.passes: list[Pass] = []
+        self.received: dict[int, dict[int, Tensor]] = {}  # by index of the value, then by number of the pass
+        self.transformed: dict[int, dict[int, Any]] = {}
+        self._passes_by_task: dict[int, int] = {}  # by autograd's number for a backward pass
+        made_by = _find_nodes(recording, edges)
+        self.nodes = _described(recording, edges, made_by)
+        self._to_hook: tuple[Mapping[int, Edge], dict[Any, int]] | None = (edges, made_by)
+
+    @classmethod
+    def restored(
+        cls,
+        nodes: list[Node],
+        passes: list[Pass],
+        received: dict[int, dict[int, Any]],
+        transformed: dict[int, dict[int, Any]],
+    ) -> Gradients:
+        """What was saved of them: there are no hooks any more, so nothing will be added."""
+        gradients = cls.__new__(cls)
+        gradients.postfunc = None
+        gradients.nodes, gradients.passes = nodes, passes
+        gradients.received, gradients.transformed = received, transformed
+        gradients._passes_by_task, gradients._to_hook = {}, None
+        return gradients
+
+    def attach(self, recording: Recording, wanted: set[int] | None) -> None:
+        """From now on, note every backward pass, with the gradients of the values of these indexes; None for all."""
+        assert self._to_hook is not None
+        edges, made_by = self._to_hook
+        self._to_hook = None  # it kept the graph alive
+        store = ref(self)
+        undo: list[Callable[[], None]] = []
+        finalize(self, _undo, undo).atexit = False
+        outlets: dict[Any, list[tuple[int, _Outlet]]] = {}
+        for edge, outlet in _outlets(recording, edges, made_by):
+            outlet.indexes = [index for index in outlet.indexes if wanted is None or index in wanted]
+            hook = partial(_receive, store, outlet)
+            if edge.leaf is not None and outlet.indexes:
+                undo.append(_hook_leaf(edge.leaf, hook))
+            elif outlet.indexes:
+                undo.append(hook_node_output(edge.node, edge.output, hook))
+                outlets.setdefault(edge.node, []).append((edge.output, outlet))
+        for number, (node, call) in enumerate(made_by.items()):
+            if call >= 0:
+                begin = partial(_begin, store, number, outlets.get(node, []))
+                undo.append(node.register_prehook(begin).remove)
+                undo.append(node.register_hook(partial(_end, store, number)).remove)
+
+    @property
+    def current_pass(self) -> int | None:
+        """The running backward pass, if it has already come through a node of this forward pass."""
+        return self._passes_by_task.get(current_backward())
+
+    def enter_pass(self) -> int:
+        number = self._passes_by_task.setdefault(current_backward(), len(self.passes))
+        if number == len(self.passes):
+            self.passes.append(Pass())
+        return number
+
+    def receive(self, outlet: _Outlet, number: int, gradient: Tensor) -> None:
+        with no_torch_function():
+            # With create_graph=True a gradient has a history of its own, and is never changed.
+            kept = gradient if gradient.requires_grad else gradient.detach().clone()
+        for index in outlet.indexes:
+            self.received.setdefault(index, {})[number] = kept
+        if self.postfunc is not None:
+            transformed = self.postfunc(kept)
+            for index in outlet.indexes:
+                self.transformed.setdefault(index, {})[number] = transformed
+
+
+# ---- the hooks: they return nothing, so that autograd goes on with what it has --------------------------------
+
+
+def _receive(store: ref[Gradients], outlet: _Outlet, gradient: Tensor | None) -> None:
+    gradients = store()
+    if gradients is None or gradient is None:
+        return
+    # A tensor from outside may be part of other graphs; only a backward pass that came through this one counts.
+    number = gradients.current_pass if outlet.given else gradients.enter_pass()
+    if number is not None:
+        outlet.fresh = ref(gradient)
+        gradients.receive(outlet, number, gradient)
+
+
+def _begin(store: ref[Gradients], node: int, outlets: list[tuple[int, _Outlet]], given: tuple[Any, ...]) -> None:
+    gradients = store()
+    if gradients is None:
+        return
+    number = gradients.enter_pass()
+    for output, outlet in outlets:
+        fresh, outlet.fresh = outlet.fresh and outlet.fresh(), None
+        if given[output] is not None and given[output] is not fresh:
+            gradients.receive(outlet, number, given[output])
+    current = gradients.passes[number]
+    step = current.running[node] = Step(node, perf_counter_ns(), 0)
+    current.steps.append(step)
+
+
+def _end(store: ref[Gradients], node: int, made: Any, given: Any) -> None:
+    now = perf_counter_ns()
+    gradients = store()
+    number = gradients.current_pass if gradients is not None else None
+    if gradients is not None and number is not None:
+        step = gradients.passes[number].running.pop(node, None)
+        if step is not None:
+            step.stop = now
+
+
+def _hook_leaf(leaf: Tensor, hook: Callable[[Tensor], None]) -> Callable[[], None]:
+    was_bare = leaf._backward_hooks is None
+    handle = leaf.register_hook(unserializable_hook(hook))  # type: ignore[no-untyped-call]
+    tensor = ref(leaf)
+
+    def undo() -> None:
+        handle.remove()
+        leaf = tensor()
+        if leaf is not None and was_bare and not leaf._backward_hooks:
+            leaf._backward_hooks = None
+
+    return undo
+
+
+def _undo(steps: list[Callable[[], None]]) -> None:
+    for step in steps:
+        step()
+
+
+# ---- the graph ------------------------------------------------------------------------------------------------
+
+
+def _find_nodes(recording: Recording, edges: Mapping[int, Edge]) -> dict[Any, int]:
+    """Every node of the forward pass with the call that made it: those behind its result that were not there before.
+
+    Inputs come first among the values, so what lies behind them is never entered.
+    """
+    made_by: dict[Any, int] = {}
+    for index in sorted(edges):
+        call = recording.values[index].call
+        if call < 0:
+            made_by.setdefault(edges[index].node, -1)
+            continue
+        found = [edges[index].node]
+        while found:
+            node = found.pop()
+            if node not in made_by:
+                made_by[node] = -1 if _is_accumulator(node) else call
+                found += [following for following, _ in node.next_functions if following is not None]
+    return made_by
+
+
+def _is_accumulator(node: Any) -> bool:
+    return hasattr(node, "variable")
+
+
+def _described(recording: Recording, edges: Mapping[int, Edge], made_by: dict[Any, int]) -> list[Node]:
+    given = {edge.node: index for index, edge in reversed(list(edges.items())) if recording.values[index].call < 0}
+    numbers = {node: number for number, node in enumerate(made_by)}
+    params = {id(param.saved): param.address for param in recording.params}
+    memory = {storage_address(param.saved) for param in recording.params if param.saved is not None}
+    return [
+        Node(
+            node.name(),
+            call,
+            tuple([numbers[following] for following, _ in node.next_functions if following in numbers]),
+            tuple(_saved(node, memory)),
+            params.get(id(node.variable)) if _is_accumulator(node) else None,
+            given.get(node),
+        )
+        for node, call in made_by.items()
+    ]
+
+
+def _saved(node: Any, params: set[int]) -> Iterator[SavedForBackward]:
+    for name, tensor in saved_for_backward(node):
+        try:
+            memory = storage_address(tensor)
+        except RuntimeError:  # a layout without storage
+            memory = -id(tensor)
+        yield SavedForBackward(name, tensor.numel() * tensor.element_size(), memory, memory in params)
+
+
+def _outlets(
+    recording: Recording, edges: Mapping[int, Edge], made_by: dict[Any, int]
+) -> Iterator[tuple[Edge, _Outlet]]:
+    """Where gradients come out, each place once: a function may return its argument, and a model its input."""
+    found: dict[tuple[Any, int], tuple[Edge, _Outlet]] = {}
+    for index, edge in edges.items():
+        given = made_by[edge.node] < 0
+        _, outlet = found.setdefault((edge.node, edge.output), (edge, _Outlet(given=given)))
+        outlet.indexes.append(index)
+        if recording.values[index].role == "output":
+            outlet.given = False
+    yield from found.values()

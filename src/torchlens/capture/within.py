@@ -1,0 +1,142 @@
+"""Record one call of one submodule, while the rest of the model runs plainly."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..errors import ArgumentError, LayerNotFoundError, near
+from ..options import Options
+from . import rng
+from .keeping import Sink
+from .records import Recording
+from .session import record
+
+
+def recorded(
+    model: nn.Module,
+    module: str | None,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    options: Options,
+    sink: Sink | None = None,
+) -> tuple[Recording, BaseException | None]:
+    """The record of the model's run, or of one call of a submodule in it, and what the model raised, if it did."""
+    if module is None:
+        return record(model, args, kwargs, options, sink)
+    recording, error = record_within(model, module, args, kwargs, options, sink)
+    if recording is None:  # the model raised before it came to the submodule
+        assert error is not None
+        raise error
+    recording.within = module
+    return recording, error
+
+
+def record_within(
+    model: nn.Module,
+    address: str,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    options: Options,
+    sink: Sink | None = None,
+) -> tuple[Recording | None, BaseException | None]:
+    """Run the model once; return the record of the submodule's call and what the model raised, if it did.
+
+    The record is the same as if the submodule had been logged by itself, with what the model gave it. `"core:2"` means
+    the second call. There is no record if the model raised before that call.
+    """
+    name, number = _address(address)
+    wanted = _OneCall(_submodule(model, name), number, dataclasses.replace(options, random_seed=None), sink)
+    seed = rng.begin(options.random_seed)
+    error = None
+    try:
+        with wanted.waiting():
+            model(*args, **kwargs)
+    except BaseException as raised:
+        error = raised
+    if wanted.recording is None and error is None:
+        times = "never" if not wanted.calls else f"only {wanted.calls} times"
+        raise LayerNotFoundError(f"module {address!r} can't be logged: {name} was called {times}")
+    if wanted.recording is not None:
+        wanted.recording.seed = seed
+        if ":" not in address and wanted.calls > 1:
+            wanted.recording.warnings.append(
+                f"{name} was called {wanted.calls} times, and this is its first call; for another: module='{name}:2'"
+            )
+    return wanted.recording, error
+
+
+def _address(address: str) -> tuple[str, int]:
+    name, colon, number = address.rpartition(":") if isinstance(address, str) else ("", ":", "")
+    if not colon:
+        return address, 1
+    if not number.isdigit() or int(number) < 1:
+        raise ArgumentError(
+            f"a module is chosen by its address, or by address and call as in 'core:2', not {address!r}"
+        )
+    return name, int(number)
+
+
+def _submodule(model: nn.Module, name: str) -> nn.Module:
+    modules: dict[str, nn.Module] = dict(model.named_modules(remove_duplicate=False))
+    if name not in modules:
+        raise LayerNotFoundError(f"no module {name!r}{near(name, filter(None, modules))}")
+    if isinstance(modules[name], torch.jit.ScriptModule):
+        raise ArgumentError(f"{name} is a scripted module, which can only be logged with the whole model")
+    return modules[name]
+
+
+class _OneCall:
+    """Stands in for a module's `_call_impl` until the wanted call comes, and records that one."""
+
+    def __init__(self, module: nn.Module, number: int, options: Options, sink: Sink | None) -> None:
+        self.calls = 0
+        self.recording: Recording | None = None
+        self._module = module
+        self._number = number
+        self._options = options
+        self._sink = sink
+        self._thread = threading.get_ident()
+        self._inside = False  # a recursive module calls itself: that is part of its call
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        attributes = vars(self._module)
+        before = attributes.get("_call_impl")
+        attributes["_call_impl"] = self
+        self._method = before or type(self._module)._call_impl.__get__(self._module)
+        try:
+            yield
+        finally:
+            if attributes.get("_call_impl") is self:
+                del attributes["_call_impl"]
+                if before is not None:
+                    attributes["_call_impl"] = before
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        if self._inside or threading.get_ident() != self._thread:
+            return self._method(*args, **kwargs)
+        self.calls += 1
+        self._inside = True
+        try:
+            return self._record(args, kwargs) if self.calls == self._number else self._method(*args, **kwargs)
+        finally:
+            self._inside = False
+
+    def _record(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record the call, and give the model what it returned."""
+        results: list[Any] = []
+        hook = self._module.register_forward_hook(lambda module, args, result: results.append(result))
+        try:
+            self.recording, error = record(self._module, list(args), kwargs, self._options, self._sink)
+        finally:
+            hook.remove()
+        if error is not None:
+            raise error
+        return results[-1]

@@ -1,0 +1,157 @@
+"""How to draw: every argument of the drawing functions, checked before the model runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from ..aliases import ARGUMENTS
+from ..errors import ArgumentError, near
+from .elements import Direction
+
+FileFormat = Literal["svg", "pdf", "png", "dot"]
+
+#: Modules chosen by their addresses or by a function of the module's record.
+Chosen = Collection[str] | Callable[[Any], bool]
+
+#: Looks that replace the usual ones: attributes, or a function of the record that returns them.
+Override = Mapping[str, Any] | Callable[..., Mapping[str, Any] | None]
+
+_CHOICES: dict[str, tuple[Any, ...]] = {
+    "vis_mode": ("unrolled", "rolled"),
+    "vis_fileformat": ("svg", "pdf", "png", "dot"),
+    "vis_direction": ("bottomup", "topdown", "leftright"),
+    "vis_buffers": ("never", "meaningful", "always"),
+    "vis_theme": ("light", "dark"),
+    "renderer": ("auto", "graphviz", "builtin"),
+}
+_COLOR_BY = ("time", "memory", "flops")
+
+
+@dataclass(frozen=True)
+class DrawOptions:
+    """What to show of a model, how, and where to put the picture.
+
+    >>> DrawOptions.checked(vis_nesting_depth=1, vis_outpath="graph.pdf").vis_fileformat
+    'pdf'
+    """
+
+    vis_mode: Literal["unrolled", "rolled"] = "unrolled"
+    vis_nesting_depth: int | None = None
+    vis_outpath: Path = Path("modelgraph.svg")
+    vis_fileformat: FileFormat = "svg"
+    vis_save_only: bool = False
+    vis_direction: Direction = "bottomup"
+    vis_buffers: Literal["never", "meaningful", "always"] = "meaningful"
+    vis_expand: Chosen = ()
+    vis_collapse: Chosen = ()
+    vis_fold_repeats: bool = False
+    vis_color_by: str | Mapping[str, float] | Callable[[Any], float | None] | None = None
+    vis_theme: Literal["light", "dark"] = "light"
+    vis_node_overrides: Override | None = None
+    vis_edge_overrides: Override | None = None
+    vis_module_overrides: Override | None = None
+    module: str | None = None
+    renderer: Literal["auto", "graphviz", "builtin"] = "auto"
+
+    @classmethod
+    def checked(cls, **arguments: Any) -> DrawOptions:
+        """The options from the arguments of a drawing function, older names included."""
+        arguments = _canonical(arguments, [field.name for field in fields(cls)])
+        arguments["vis_buffers"] = _buffers(arguments.get("vis_buffers", "meaningful"))
+        path, fileformat = _destination(arguments.get("vis_outpath"), arguments.get("vis_fileformat"))
+        arguments |= {"vis_outpath": path, "vis_fileformat": fileformat}
+        for name, choices in _CHOICES.items():
+            if name in arguments and arguments[name] not in choices:
+                listed = ", ".join(map(repr, choices))
+                raise ArgumentError(f"{name} is one of {listed}, not {arguments[name]!r}")
+        _check_depth(arguments.get("vis_nesting_depth"))
+        _check_color_by(arguments.get("vis_color_by"))
+        for name in ("vis_expand", "vis_collapse"):
+            arguments[name] = _chosen(name, arguments.get(name))
+        for name in ("vis_node_overrides", "vis_edge_overrides", "vis_module_overrides"):
+            _check_override(name, arguments.get(name))
+        if not isinstance(arguments.get("module", ""), (str, type(None))):
+            raise ArgumentError(f"module is the address of a submodule, not {arguments['module']!r}")
+        return cls(**arguments)
+
+
+def _canonical(arguments: Mapping[str, Any], names: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for given, value in arguments.items():
+        name = ARGUMENTS.get(given, given)
+        if name not in names:
+            raise ArgumentError(f"no argument {given!r}{near(given, [*names, *ARGUMENTS])}")
+        if name in found:
+            raise ArgumentError(f"{given!r} and {name!r} are one argument: give it once")
+        found[name] = value
+    return found
+
+
+def _buffers(given: Any) -> Any:
+    return {True: "always", False: "never"}.get(given, given) if isinstance(given, bool) else given
+
+
+def _destination(outpath: Any, fileformat: Any) -> tuple[Path, Any]:
+    """Where the picture goes and its format: what the arguments leave open, the other one decides."""
+    if outpath is not None and not isinstance(outpath, (str, os.PathLike)):
+        raise ArgumentError(f"vis_outpath is a path, not {outpath!r}")
+    path = Path("modelgraph" if outpath is None else os.fsdecode(outpath)).expanduser()
+    known = _CHOICES["vis_fileformat"]
+    suffix = path.suffix[1:].lower()
+    if fileformat is None:
+        fileformat = suffix if suffix in known else "svg"
+    elif suffix in known and fileformat in known and suffix != fileformat:
+        raise ArgumentError(f"vis_outpath ends in .{suffix}, but vis_fileformat is {fileformat!r}: give one of them")
+    if suffix != fileformat:
+        path = path.with_name(f"{path.name}.{fileformat}") if path.name else path
+    return path, fileformat
+
+
+def check_writable(path: Path) -> None:
+    """Raise if nothing can be written there; make the folders on the way. Permissions alone would not tell."""
+    if path.is_dir() or not path.name:
+        raise ArgumentError(f"vis_outpath is a folder: {str(path)!r}; give the name of a file")
+    is_new = not path.exists()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("ab").close()
+        if is_new:
+            path.unlink()
+    except (OSError, ValueError) as error:
+        raise ArgumentError(f"can't write to {str(path)!r} ({error}); give another vis_outpath") from None
+
+
+def _check_depth(depth: Any) -> None:
+    if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 1):
+        raise ArgumentError(f"vis_nesting_depth is a number of module levels, 1 or more, or None, not {depth!r}")
+
+
+def _check_color_by(given: Any) -> None:
+    if given is None or callable(given) or isinstance(given, Mapping):
+        return
+    if given not in _COLOR_BY:
+        raise ArgumentError(
+            f"vis_color_by is one of {', '.join(map(repr, _COLOR_BY))}, a dict from labels to numbers "
+            f"or a function of the layer, not {given!r}"
+        )
+
+
+def _chosen(name: str, given: Any) -> Chosen:
+    if given is None:
+        return ()
+    if isinstance(given, str):
+        return frozenset([given])
+    if callable(given):
+        return given  # type: ignore[no-any-return]
+    if isinstance(given, Collection) and all(isinstance(address, str) for address in given):
+        return frozenset(given)
+    raise ArgumentError(f"{name} is a set of module addresses or a function of the module, not {given!r}")
+
+
+def _check_override(name: str, given: Any) -> None:
+    if given is not None and not callable(given) and not isinstance(given, Mapping):
+        raise ArgumentError(f"{name} is a dict of attributes or a function that returns one, not {given!r}")

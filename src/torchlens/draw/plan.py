@@ -1,0 +1,221 @@
+"""What is drawn as what: which entries become which node, inside which boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..errors import LayerNotFoundError, near
+from ..graph.graph import Graph
+from .boxes import BoxPath, Nesting
+from .fold import Unit, fold_repeats, no_folding
+from .options import Chosen, DrawOptions
+
+if TYPE_CHECKING:
+    from ..log.model_log import ModelLog
+
+
+@dataclass
+class Spot:
+    """A node to be: an operation, a layer (rolled), a collapsed module, or where a submodule begins or ends."""
+
+    id: str
+    places: list[int]  # the entries it stands for
+    path: BoxPath  # the boxes around it
+    box: BoxPath | None = None  # the collapsed module
+    end: str = ""  # of a submodule shown alone: "input" for a tensor that enters it, "output" for one that leaves
+    passes: int = 1
+
+
+@dataclass
+class Plan:
+    """Spots and boxes of a picture, and what is where."""
+
+    graph: Graph
+    nesting: Nesting
+    spots: list[Spot] = field(default_factory=list)
+    spot_of: dict[int, Spot] = field(default_factory=dict)  # by place
+    hidden_links: Callable[[int, int], bool] = lambda parent, child: False  # between blocks drawn as one
+    copies: dict[BoxPath, list[BoxPath]] = field(default_factory=dict)
+
+    @property
+    def boxes(self) -> list[BoxPath]:
+        """The boxes to draw, outer ones before the ones inside them, in the order of their members."""
+        found: dict[BoxPath, None] = {}
+        for spot in self.spots:
+            for depth in range(len(spot.path)):
+                found[spot.path[: depth + 1]] = None
+        return list(found)
+
+    def pass_of(self, place: int) -> int:
+        """Which pass of its node an entry belongs to."""
+        spot = self.spot_of[place]
+        if spot.passes == 1:
+            return 1
+        return self.graph.passes[place] if spot.box is None else self.nesting.pass_in(spot.box, place)
+
+
+def make_plan(log: ModelLog, options: DrawOptions) -> Plan:
+    graph = log.graph
+    nesting = Nesting(graph, options.vis_mode == "rolled", options.module)
+    plan = Plan(graph, nesting)
+    shown = [p for p in range(len(graph.entries)) if not _is_hidden_buffer(graph, p, options.vis_buffers)]
+    inside = [place for place in shown if nesting.in_focus(place)]
+    _add_entering(plan, inside, set(shown))
+    _add_units(plan, _units(nesting, graph, inside), _is_collapsed(log, nesting, options), options.vis_fold_repeats)
+    _add_leaving(plan)
+    return plan
+
+
+def _units(nesting: Nesting, graph: Graph, places: list[int]) -> list[Unit]:
+    groups = [[place] for place in places]
+    if nesting.rolled:
+        by_layer: dict[int, list[int]] = {}
+        for place in places:
+            by_layer.setdefault(graph.layers[place], []).append(place)
+        groups = list(by_layer.values())
+    return [Unit(group, nesting.path(group)) for group in groups]
+
+
+def _add_units(plan: Plan, units: list[Unit], is_collapsed: Callable[[BoxPath], bool], fold: bool) -> None:
+    folding = fold_repeats(plan.graph, plan.nesting, units) if fold else no_folding(units)
+    numbers = {place: number for number, unit in enumerate(units) for place in unit.places}
+    plan.copies = folding.copies
+    if folding.copies:
+        plan.hidden_links = lambda up, place: folding.hides(numbers[up], numbers[place]) if up in numbers else False
+    spots: dict[BoxPath | int, Spot] = {}
+    taken: set[str] = set()
+    for number, original in enumerate(folding.original):
+        unit = units[original]
+        box = next((b for b in _prefixes(unit.path) if is_collapsed(b)), None)
+        key: BoxPath | int = original if box is None else box
+        if key not in spots:
+            spots[key] = _spot(plan, unit, box, taken)
+            plan.spots.append(spots[key])
+        if number == original and box is not None:
+            spots[key].places += unit.places
+        plan.spot_of.update(dict.fromkeys(units[number].places, spots[key]))
+    for spot in plan.spots:
+        if spot.box is not None and plan.nesting.rolled:
+            spot.passes = len({plan.nesting.pass_in(spot.box, place) for place in spot.places})
+
+
+def _spot(plan: Plan, unit: Unit, box: BoxPath | None, taken: set[str]) -> Spot:
+    graph = plan.graph
+    if box is not None:
+        return Spot(_unused(f"module {plan.nesting.name(box)}", taken), [], box[:-1], box)
+    layer = graph.layers[unit.places[0]]
+    if not plan.nesting.rolled:
+        return Spot(graph.label(unit.places[0]), list(unit.places), unit.path)
+    return Spot(graph.layer_labels[layer], list(unit.places), unit.path, passes=len(graph.layer_entries[layer]))
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    """The name, with a number if it was given before: a rolled module may hang in several places."""
+    number = 1
+    unused = name
+    while unused in taken:
+        number += 1
+        unused = f"{name} ({number})"
+    taken.add(unused)
+    return unused
+
+
+def _prefixes(path: BoxPath) -> list[BoxPath]:
+    return [path[: depth + 1] for depth in range(len(path))]
+
+
+# ---- what is left out -----------------------------------------------------------------------------------------
+
+
+def _is_hidden_buffer(graph: Graph, place: int, shown: str) -> bool:
+    """Buffers that a layer of torch's own keeps for itself, such as running statistics, say little about a model."""
+    value = graph.entries[place]
+    if value.role not in ("buffer", "update") or shown == "always":
+        return False
+    if shown == "never":
+        return True
+    modules = graph.modules
+    owner = modules.numbers.get((value.address or "").rpartition(".")[0])
+    if owner is None or not modules.infos[owner].class_qualname.startswith("torch.nn."):
+        return False
+    homes = {modules.homes[child] for child in graph.children[place]}
+    return all(home >= 0 and modules.calls[home].module == owner for home in homes)
+
+
+def _is_collapsed(log: ModelLog, nesting: Nesting, options: DrawOptions) -> Callable[[BoxPath], bool]:
+    """The question whether a box is drawn as a single node."""
+    expand = _chooser(log, options.vis_expand, with_ancestors=True)
+    collapse = _chooser(log, options.vis_collapse, with_ancestors=False)
+    answers: dict[BoxPath, bool] = {}
+
+    def decide(box: BoxPath) -> bool:
+        address = nesting.address(box)
+        if collapse(address):
+            return True
+        too_deep = options.vis_nesting_depth is not None and len(box) >= options.vis_nesting_depth
+        return too_deep and not expand(address)
+
+    def is_collapsed(box: BoxPath) -> bool:
+        if box not in answers:
+            answers[box] = decide(box)
+        return answers[box]
+
+    return is_collapsed
+
+
+def _chooser(log: ModelLog, chosen: Chosen, with_ancestors: bool) -> Callable[[str], bool]:
+    """The question whether a module is among the chosen ones; to open a module, open those around it."""
+    if callable(chosen):
+        asked: Callable[[Any], bool] = chosen
+        return lambda address: bool(asked(log.modules[address]))
+    numbers = log.graph.modules.numbers
+    for address in chosen:
+        if address not in numbers:
+            raise LayerNotFoundError(f"no module {address!r}{near(address, filter(None, numbers))}")
+    addresses = {log.graph.modules.infos[numbers[address]].address for address in chosen}
+    if with_ancestors:
+        addresses |= {a[:i] for a in addresses for i, letter in enumerate(a) if letter == "."}
+    return addresses.__contains__
+
+
+# ---- one submodule alone --------------------------------------------------------------------------------------
+
+
+def _add_entering(plan: Plan, inside: list[int], shown: set[int]) -> None:
+    """The tensors that the submodule in focus takes from outside are its inputs."""
+    if plan.nesting.focus is None:
+        return
+    graph = plan.graph
+    within = set(inside)
+    outside = [p for place in inside for p in graph.parents[place] if p not in within and p in shown]
+    spots: dict[str, Spot] = {}
+    for place in sorted(set(outside)):
+        layer = graph.layers[place]
+        if plan.nesting.rolled:
+            label, passes = graph.layer_labels[layer], len(graph.layer_entries[layer])
+        else:
+            label, passes = graph.label(place), 1
+        spot = spots.setdefault(label, Spot(label, [], (), end="input", passes=passes))
+        spot.places.append(place)
+        plan.spot_of[place] = spot
+    plan.spots += spots.values()
+
+
+def _add_leaving(plan: Plan) -> None:
+    """What the submodule in focus returned, one node for each tensor (rolled: for each layer)."""
+    found: dict[str, Spot] = {}
+    for call in plan.nesting.focus or ():
+        for place in plan.graph.modules.outputs(call):
+            source = plan.spot_of.get(place)
+            if source is None:
+                continue
+            name = f"output {plan.graph.layer_labels[plan.graph.layers[place]]}"
+            if not plan.nesting.rolled:
+                name = f"output {plan.graph.label(place)}"
+            if name not in found:
+                found[name] = Spot(name, [], (), end="output", passes=source.passes)
+                plan.spots.append(found[name])
+            if place not in found[name].places:
+                found[name].places.append(place)

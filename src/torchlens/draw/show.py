@@ -1,0 +1,125 @@
+"""Write a picture, and show it: inline in a notebook, in the system's viewer from a script."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .elements import View
+from .options import DrawOptions, check_writable
+from .render import check_renderer, render
+from .view import make_view
+
+if TYPE_CHECKING:
+    from ..log.model_log import ModelLog
+
+#: A notebook starts with no more nodes than this.
+MOST_NODES_INLINE = 200
+
+
+def check_before_the_run(options: DrawOptions) -> None:
+    """Raise now if the picture could not be drawn or written later."""
+    check_renderer(options.renderer, options.vis_fileformat)
+    check_writable(options.vis_outpath)
+
+
+def draw(log: ModelLog, options: DrawOptions) -> Path:
+    """Draw a log, write the picture and show it unless it is only to be saved. Returns the file's path."""
+    check_before_the_run(options)
+    inline = not options.vis_save_only and _in_notebook()
+    view = readable_view(log, options) if inline else make_view(log, options)
+    picture = render(view, options.vis_fileformat, options.renderer)
+    path = options.vis_outpath
+    path.write_bytes(picture)
+    if inline:
+        svg = picture if options.vis_fileformat == "svg" else render(view, "svg", options.renderer)
+        _display(InlinePicture(svg.decode(), f"{log.model_name}: {path}"))
+    elif not options.vis_save_only and options.vis_fileformat != "dot":
+        open_in_viewer(path)
+    return path
+
+
+def readable_view(log: ModelLog, options: DrawOptions) -> View:
+    """The view, collapsed as far as needed to be read on a page, unless the user has chosen what to collapse."""
+    view = make_view(log, options)
+    if options.vis_nesting_depth is not None or len(view.nodes) <= MOST_NODES_INLINE:
+        return view
+    total = len(view.nodes)
+    depth, deepest = 1, _depth(view)
+    chosen = make_view(log, dataclasses.replace(options, vis_nesting_depth=1))
+    while depth < deepest:
+        deeper = make_view(log, dataclasses.replace(options, vis_nesting_depth=depth + 1))
+        if len(deeper.nodes) > MOST_NODES_INLINE:
+            break
+        depth, chosen = depth + 1, deeper
+    if len(chosen.nodes) == total:
+        return view
+    note = f"collapsed to nesting depth {depth}: {total} nodes are too many to read; vis_nesting_depth shows more"
+    return dataclasses.replace(chosen, notes=(*chosen.notes, note))
+
+
+def _depth(view: View) -> int:
+    """How deep the boxes are nested."""
+    depths: dict[str | None, int] = {None: 0}
+    for group in view.groups:
+        depths[group.id] = depths[group.parent] + 1
+    return max(depths.values()) + 1
+
+
+# ---- showing --------------------------------------------------------------------------------------------------
+
+
+class InlinePicture:
+    """A picture that shows itself in a notebook."""
+
+    def __init__(self, svg: str, text: str) -> None:
+        self._svg = svg
+        self._text = text
+
+    def __repr__(self) -> str:
+        return self._text
+
+    def _repr_svg_(self) -> str:
+        return self._svg
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"image/svg+xml": self._svg, "text/plain": self._text}
+
+
+def _in_notebook() -> bool:
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and getattr(shell, "kernel", None) is not None
+
+
+def _display(picture: InlinePicture) -> None:
+    importlib.import_module("IPython.display").display(picture)
+
+
+def open_in_viewer(path: Path) -> bool:
+    """Ask the system to show a file, without waiting. On a machine without a screen nothing happens."""
+    command = _viewer()
+    if command is None:
+        return False
+    quiet: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    try:
+        subprocess.Popen([*command, str(path.absolute())], start_new_session=True, **quiet)
+    except OSError:  # there is no such program: the file is there all the same
+        return False
+    return True
+
+
+def _viewer() -> list[str] | None:
+    if os.environ.get("CI"):
+        return None
+    if sys.platform == "darwin":
+        return ["open"]
+    if sys.platform == "win32":
+        return ["explorer"]
+    has_screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    return ["xdg-open"] if has_screen else None

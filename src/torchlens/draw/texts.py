@@ -1,0 +1,196 @@
+"""What stands in the nodes, in the boxes and in the title."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..capture.records import TensorInfo, Value
+from ..graph.layers import used_params
+from ..words import counted, human_size, ranges, shape_words, shapes_words, times
+from .boxes import BoxPath, call_name
+from .elements import Text
+from .plan import Plan, Spot
+
+if TYPE_CHECKING:
+    from ..log.model_log import ModelLog
+
+_MOST_LETTERS = 60
+
+
+class Texts:
+    """The lines of text for what is in a plan."""
+
+    def __init__(self, log: ModelLog, plan: Plan) -> None:
+        self._log = log
+        self._plan = plan
+        self._graph = log.graph
+        self._nesting = plan.nesting
+        self._used_params: dict[str, list[Value]] = {}
+
+    # ---- title ----------------------------------------------------------------------------------------------
+
+    def title(self) -> tuple[Text, ...]:
+        log, recording = self._log, self._graph.recording
+        name, values, params = log.model_name, self._graph.entries, recording.param_infos
+        if self._nesting.focus is not None:
+            call = self._nesting.focus[0]
+            info = self._graph.modules.infos[self._graph.modules.calls[call].module]
+            several = len(self._nesting.focus) > 1
+            name = f"{name}: {'@' + info.address if several else call_name(self._graph, call)} ({info.class_name})"
+            values = [value for place, value in enumerate(values) if self._nesting.in_focus(place)]
+            params = self.params_in(info.address)
+        tensors = f"{counted(len(values), 'tensor')} total ({human_size(sum(value.nbytes for value in values))})"
+        sizes = sum(param.numel for param in params), sum(param.nbytes for param in params)
+        return (
+            Text(shortened(name), bold=True),
+            Text(tensors),
+            Text(f"{counted(sizes[0], 'param')} total ({human_size(sizes[1])})"),
+        )
+
+    def notes(self) -> list[str]:
+        """What is not as the log has it."""
+        notes = []
+        for box, run in self._plan.copies.items():
+            if any(spot.box == box or spot.path[: len(box)] == box for spot in self._plan.spots):
+                what = f"{len(run)} identical {self._nesting.class_name(box)}"
+                notes.append(f"{what} drawn once: {self._nesting.name(run[0])} to {self._nesting.name(run[-1])}")
+        if not self._graph.entries:
+            notes.append("no tensors: the forward pass neither took, made nor returned any")
+        elif not self._graph.recording.complete:
+            notes.append("cut short: the forward pass raised an exception here")
+        return notes
+
+    # ---- nodes ----------------------------------------------------------------------------------------------
+
+    def node(self, spot: Spot) -> tuple[Text, ...]:
+        if spot.box is not None:
+            return self._module_node(spot, spot.box)
+        values = [self._graph.entries[place] for place in spot.places]
+        lines = [("output" if spot.end == "output" else spot.id) + times(spot.passes), _sizes(values)]
+        if not spot.end:
+            shapes = sorted(tuple(param.shape) for param in self.used_params(spot))
+            lines += [f"params: {shapes_words(shapes)}"] if shapes else []
+            lines += self._verdict(spot)
+            lines += self._address(spot)
+        return (Text(lines[0], bold=True), *(Text(shortened(line)) for line in lines[1:]))
+
+    def _address(self, spot: Spot) -> list[str]:
+        """Where it is in the model: the module that does just this operation, or the buffer."""
+        value = self._graph.entries[spot.places[0]]
+        if value.role in ("buffer", "update"):
+            return [f"@{value.address}"]
+        leaf = self._nesting.leaf(spot.places[0])
+        if leaf is None:
+            return []
+        return [f"@{self._graph.modules.address(leaf)}" if self._nesting.rolled else call_name(self._graph, leaf)]
+
+    def _verdict(self, spot: Spot) -> list[str]:
+        """What the condition that was decided here came out as."""
+        if not self.is_condition(spot):
+            return []
+        passes: dict[bool, list[int]] = {}
+        for place in spot.places:
+            if place in self._verdicts:
+                passes.setdefault(self._verdicts[place], []).append(self._graph.passes[place])
+        if len(passes) == 1:
+            return [str(next(iter(passes))).upper()]
+        words = [f"{str(verdict).upper()} in {ranges(each)}" for verdict, each in passes.items()]
+        return [", ".join(words)] if words else []
+
+    @cached_property
+    def _verdicts(self) -> dict[int, bool]:
+        """By place, the last answer that a tensor gave as a condition."""
+        answers = {
+            place: condition.event.result
+            for condition in self._graph.conditions.seen
+            for place in condition.places
+            if isinstance(condition.event.result, bool)
+        }
+        for place in self._graph.conditions.ends - answers.keys():
+            saved = self._graph.entries[place].saved
+            if saved is not None and saved.dtype is torch.bool and saved.numel() == 1:
+                answers[place] = bool(saved.item())
+        return answers
+
+    def is_condition(self, spot: Spot) -> bool:
+        """Did this tensor decide something, and was it made for that?"""
+        conditions, place = self._graph.conditions, spot.places[0]
+        return place in conditions.ends and place in conditions.branch and spot.box is None
+
+    def _module_node(self, spot: Spot, box: BoxPath) -> tuple[Text, ...]:
+        modules = self._graph.modules
+        calls = [modules.calls_of[box[-1]][0]] if self._nesting.rolled else [box[-1]]
+        outputs = [self._graph.entries[place] for call in calls for place in modules.outputs(call)]
+        layers = len({self._graph.layers[place] for place in spot.places})
+        params = self.params_in(self._nesting.address(box))
+        lines = [self._nesting.class_name(box)]
+        lines += [_sizes(outputs, together=True)] if outputs else []
+        lines += [counted(layers, "layer")]
+        if params:
+            size = human_size(sum(param.nbytes for param in params))
+            lines.append(f"params: {sum(param.numel for param in params)} ({size})")
+        return (Text(self._box_name(box, spot.passes), bold=True), *(Text(shortened(line)) for line in lines))
+
+    # ---- boxes ----------------------------------------------------------------------------------------------
+
+    def box(self, box: BoxPath) -> tuple[Text, ...]:
+        passes = len(self._graph.modules.calls_of[box[-1]]) if self._nesting.rolled else 1
+        return (Text(self._box_name(box, passes), bold=True), Text(f"({shortened(self._nesting.class_name(box))})"))
+
+    def _box_name(self, box: BoxPath, passes: int) -> str:
+        run = self._plan.copies.get(box)
+        name = shortened(self._nesting.name(box))
+        if run is None:
+            return name + times(passes)
+        return f"{name} ... {shortened(self._nesting.name(run[-1]))}{times(len(run))}"
+
+    # ---- parameters -----------------------------------------------------------------------------------------
+
+    def used_params(self, spot: Spot) -> list[Value]:
+        if spot.id not in self._used_params:
+            value, recording = self._graph.entries[spot.places[0]], self._graph.recording
+            used = used_params(recording, recording.calls[value.call]) if value.role == "op" else []
+            self._used_params[spot.id] = used
+        return self._used_params[spot.id]
+
+    def trainable(self, spot: Spot) -> set[bool]:
+        """Whether its parameters are trained: True, False, both or none."""
+        if spot.box is not None:
+            return {param.trainable for param in self.params_in(self._nesting.address(spot.box))}
+        return {self._is_trainable.get(param.address or "", True) for param in self.used_params(spot)}
+
+    @cached_property
+    def _is_trainable(self) -> dict[str, bool]:
+        return {a: info.trainable for info in self._graph.recording.param_infos for a in info.all_addresses}
+
+    def params_in(self, address: str) -> list[TensorInfo]:
+        """The parameters in a module and its submodules."""
+        return list(self._params_by_module.get(address, {}).values())
+
+    @cached_property
+    def _params_by_module(self) -> dict[str, dict[str, TensorInfo]]:
+        found: dict[str, dict[str, TensorInfo]] = {}
+        for info in self._graph.recording.param_infos:
+            for address in info.all_addresses:
+                while address:
+                    address = address.rpartition(".")[0]
+                    found.setdefault(address, {})[info.address] = info
+        return found
+
+
+def _sizes(values: list[Value], together: bool = False) -> str:
+    """`5x5 (100 B)`; if passes differ, each size once. Tensors that belong together are added up."""
+    if together:
+        return f"{shapes_words(value.shape for value in values)} ({human_size(sum(v.nbytes for v in values))})"
+    sizes = dict.fromkeys([(value.shape, value.nbytes) for value in values])
+    each = [f"{shape_words(shape)} ({human_size(nbytes)})" for shape, nbytes in sizes]
+    return ", ".join(each) if len(each) < 3 else f"{each[0]} ... {each[-1]}"
+
+
+def shortened(text: str) -> str:
+    """A line that stays readable: what is very long loses its middle."""
+    keep = _MOST_LETTERS // 2
+    return text if len(text) <= _MOST_LETTERS else f"{text[:keep]}...{text[-keep:]}"

@@ -1,0 +1,107 @@
+"""When the graph is known: which tensors stay connected to autograd, and whose gradients are kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from ..capture.following import Connections
+from ..capture.keeping import Transform
+from ..capture.records import Value
+from ..capture.session import transform_of
+from ..errors import ArgumentError, LayerNotFoundError
+from ..selectors import Selection, described
+from .backward import listening
+
+if TYPE_CHECKING:
+    from .model_log import ModelLog
+
+
+def settle_autograd(log: ModelLog) -> None:
+    """Let go of the tensors that were not saved, and listen to backward passes if gradients are wanted."""
+    recording = log._recording
+    connections, options = recording.connections, recording.options
+    if connections is None or options is None:
+        return
+    if options.train_mode and recording.complete and not connections.by_index and _is_trainable(log):
+        raise ArgumentError(
+            "train_mode=True, but nothing in this forward pass is connected to autograd, though parameters or inputs "
+            "require gradients; does the model run under torch.no_grad() or torch.inference_mode()?"
+        )
+    begins = "output" if options.save_gradients else None  # a backward pass must begin somewhere
+    connections.keep_only({v.index for v in recording.values if v.saved is not None or v.role == begins})
+    transform = transform_of(options)
+    if transform is not None:
+        for value in recording.values:
+            if value.saved is not None:
+                _transform(log, value, transform, connections, strict=options.train_mode)
+    if recording.gradients is not None:
+        wanted = options.save_gradients if recording.complete else True
+        recording.gradients.attach(recording, _wanted(log, wanted))
+        listening.add(log)
+
+
+def _is_trainable(log: ModelLog) -> bool:
+    recording = log._recording
+    inputs = [value for value in recording.values if value.role == "input"]
+    return any(info.trainable for info in recording.param_infos) or any(v.grad_fn is not None for v in inputs)
+
+
+def _transform(log: ModelLog, value: Value, transform: Transform, connections: Connections, *, strict: bool) -> None:
+    """Make of a kept value what is wanted of it, through autograd where it has a history."""
+    _ = value.facts  # from the tensor as it was
+    connected = connections.tensor(value)
+    raw = value.saved if connected is None else connected
+    assert raw is not None
+    try:
+        made = transform.made_of(raw)
+    except Exception as raised:
+        error = f"activation_postfunc raised {type(raised).__name__} for {_label(log, value)}: {raised}"
+        raise ArgumentError(error) from raised
+    if strict and connected is not None and transform.postfunc is not None and not _has_history(made):
+        raise ArgumentError(
+            f"train_mode=True, but what activation_postfunc returned for {_label(log, value)} is not connected to "
+            f"autograd: {_kind(made)}. It must be a differentiable function of the tensor"
+        )
+    value.transformed = made
+    if _has_history(made):
+        value.transformed, connections.transformed[value.index] = made.detach(), made
+    if not transform.keep_raw:
+        connections.drop(value)
+        value.saved = None
+        return
+    moved = transform.moved(raw)
+    if moved is not raw:
+        value.saved = moved.detach()
+        if connected is not None:
+            connections.add(value, moved)
+
+
+def _has_history(made: Any) -> bool:
+    return isinstance(made, Tensor) and made.requires_grad
+
+
+def _kind(made: Any) -> str:
+    return f"a tensor of {made.dtype}" if isinstance(made, Tensor) else f"a {type(made).__name__}"
+
+
+def _label(log: ModelLog, value: Value) -> str:
+    place = log.graph.place.get(value.index)
+    return log.graph.label(place) if place is not None else f"a dropped {value.role}"
+
+
+def _wanted(log: ModelLog, selection: bool | Selection) -> set[int] | None:
+    """The indexes of the values whose gradients are kept; None for all."""
+    if not isinstance(selection, Selection):
+        return None
+    places: set[int] = set()
+    for selector in selection.selectors:
+        if callable(selector):
+            found = [op._place for op in log.all_ops if selector(op)]
+        else:
+            found = log._lookup.chosen(selector)
+        if not found:
+            raise LayerNotFoundError(f"save_gradients: nothing is chosen by {described(selector)}")
+        places.update(found)
+    return {log.graph.entries[place].index for place in places}

@@ -1,0 +1,33 @@
+"""What tests share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite the golden files with what comes out now")
+
+
+class Golden:
+    """Compares text with a file of the folder `golden`, or rewrites the file."""
+
+    def __init__(self, update: bool) -> None:
+        self._update = update
+
+    def check(self, name: str, text: str) -> None:
+        path = GOLDEN / name
+        if self._update:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        assert path.exists(), f"{name} is missing: pytest --update-golden writes it"
+        assert text == path.read_text(encoding="utf-8"), f"{name} differs: pytest --update-golden accepts the change"
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    return Golden(request.config.getoption("--update-golden"))
