@@ -8,8 +8,11 @@ torch.Size([5, 5])
 
 from .api import (
     get_model_metadata,
+    load,
     log_backward,
     log_forward_pass,
+    recover,
+    save,
     show_model_graph,
     validate_backward_pass,
     validate_model_activations,
@@ -17,6 +20,7 @@ from .api import (
 from .capture.dispatcher import Completeness
 from .errors import (
     ArgumentError,
+    BundleError,
     DivergenceError,
     DrawingError,
     DrawingWarning,
@@ -25,6 +29,7 @@ from .errors import (
     PassNeededError,
     ReplayError,
     TorchLensError,
+    UnknownFunctionError,
 )
 from .graph.cost import Cost, register_formula, unregister_formula
 from .log.backward import BackwardPass, GradFnLog
@@ -44,6 +49,7 @@ __all__ = [
     "BackwardPass",
     "BackwardReport",
     "BufferLog",
+    "BundleError",
     "Completeness",
     "Conditional",
     "Cost",
@@ -64,14 +70,18 @@ __all__ = [
     "PassNeededError",
     "ReplayError",
     "TorchLensError",
+    "UnknownFunctionError",
     "ValidationReport",
     "get_model_activations",
     "get_model_metadata",
     "get_model_structure",
     "lint",
+    "load",
     "log_backward",
     "log_forward_pass",
+    "recover",
     "register_formula",
+    "save",
     "show_model_graph",
     "unregister_formula",
     "validate_backward_pass",
