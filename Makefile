@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint corpora zoo bench clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 10
@@ -25,6 +25,9 @@ lint: $(READY)  ## style and types
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 
+corpora: $(READY)  ## log and validate PyTorch's operator and module databases, write docs/corpora.md (resumable)
+	$(RUN) -m tests.corpora $(if $(FRESH),--fresh)
+
 bench: $(READY)  ## cost of a log as ratios to a plain forward, and of the graph passes
 	$(RUN) benchmarks/overhead.py
 	$(RUN) benchmarks/graph.py
@@ -38,5 +41,6 @@ $(READY): constraints.txt pyproject.toml
 	$(RUN) -m pip install --quiet torch numpy safetensors
 	$(RUN) -m pip install --quiet --no-deps torchvision
 	$(RUN) -m pip install --quiet pillow transformers networkx pytest hypothesis ruff mypy hatchling editables
+	$(RUN) -m pip install --quiet expecttest scipy
 	$(RUN) -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@

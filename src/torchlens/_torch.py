@@ -19,6 +19,7 @@ __all__ = [
     "UninitializedTensorMixin",
     "any_autocast",
     "autocast_state",
+    "call_without",
     "lazy_copy",
     "mode_stack",
     "no_torch_function",
@@ -44,6 +45,11 @@ no_torch_function = _C.DisableTorchFunction
 push_mode = _C._push_on_torch_function_stack
 pop_mode = _C._pop_torch_function_stack
 
+_dispatch_stack_size = _C._len_torch_dispatch_stack
+_dispatch_mode_at = _C._get_dispatch_stack_at
+_pop_dispatch_mode = _C._pop_torch_dispatch_stack
+_push_dispatch_mode = _C._push_on_torch_dispatch_stack
+
 #: Where a tensor's storage object lives: equal for tensors that share memory. Raises for layouts without storage.
 storage_address = _C._storage_address
 
@@ -54,6 +60,18 @@ def _copy(tensor: Tensor) -> Tensor:
 
 #: A copy that shares memory until someone asks to write on either side. Raises where memory is not torch's own.
 lazy_copy = getattr(torch, "_lazy_clone", _copy)
+
+
+def call_without(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """Call a function without this dispatch mode, if it is the innermost one."""
+    size = _dispatch_stack_size()
+    if not size or _dispatch_mode_at(size - 1) is not mode:
+        return func(*args, **kwargs)
+    _pop_dispatch_mode(None)
+    try:
+        return func(*args, **kwargs)
+    finally:
+        _push_dispatch_mode(mode)
 
 
 def mode_stack() -> list[Any]:

@@ -35,8 +35,10 @@ class Function:
         "layer_type",
         "name",
         "random",
+        "reaches_beyond",
         "reads",
         "reshapes",
+        "touches_memory",
         "treatment",
         "twin",
         "written",
@@ -52,7 +54,9 @@ class Function:
         self.reshapes = name in _RESHAPES  # overwrites a tensor's geometry, not its memory
         self.random = name in _RANDOM
         self.reads = name in _READS  # turns a tensor into a Python value
+        self.reaches_beyond = name in _REACHES_BEYOND  # depends on memory that its argument does not show
         self.escapes = name in _ESCAPES  # hands out the memory, so that later writes are invisible
+        self.touches_memory = self.escapes or self.reaches_beyond
 
     def __repr__(self) -> str:
         return f"Function({self.name}, {self.treatment.name})"
@@ -172,6 +176,9 @@ _ESCAPES = {
     "__array__", "__array_wrap__", "__dlpack__", "_typed_storage", "data_ptr", "numpy", "share_memory_", "storage",
     "untyped_storage",
 }  # fmt: skip
+
+# They go by the memory behind a tensor, whatever part of it the tensor itself shows.
+_REACHES_BEYOND = {"as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter"}
 
 _READS = {
     "__array__", "__bool__", "__complex__", "__float__", "__index__", "__int__", "allclose", "equal", "is_nonzero",

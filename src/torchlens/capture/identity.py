@@ -17,7 +17,7 @@ from torch.nn import Parameter
 
 from .._torch import UninitializedTensorMixin, lazy_copy, storage_address
 from .functions import ALIAS_UPDATE, IMPLICIT_VIEW, Function
-from .records import Facts, Layout, Recording, Value
+from .records import Layout, Recording, Value, facts_of
 
 #: Adds a call that no code made: (function, arguments, keyword arguments, tensor it explains, role, address).
 Synthesize = Callable[[Function, tuple[Any, ...], Mapping[str, Any], Tensor, str, "str | None"], Value]
@@ -91,7 +91,7 @@ class Identity:
         if self.keeping:
             saved = self._keep(tensor)
         if saved is None or saved.is_nested:
-            facts = _facts(tensor)
+            facts = facts_of(tensor)
         values = self.recording.values
         value = Value(len(values), role, call, position, address, facts, grad_fn, saved)
         values.append(value)
@@ -140,13 +140,25 @@ class Identity:
             pass  # no storage of the plain kind: sparse, nested, from NumPy, in shared memory
         return _copy(tensor)
 
-    def expose(self, tensor: Any) -> None:
-        """The memory of `tensor` is about to be handed out: from now on it is foreign, and may change unseen."""
+    def before_memory_access(self, function: Function, tensor: Any) -> None:
+        """A call is about to hand out the memory of `tensor`, or to go by more of it than `tensor` shows."""
         address = _address(tensor) if isinstance(tensor, Tensor) else None
-        if address is not None:
+        if address is None:
+            return
+        if function.reaches_beyond:
+            self._keep_with_all_memory(tensor)
+        else:  # from now on it is foreign, and may change unseen
             self.exports[self._own_memory(tensor)] = self.value_of(tensor)
             self.foreign.add(address)
             self.exposed.add(address)
+
+    def _keep_with_all_memory(self, tensor: Tensor) -> None:
+        """Let what is kept of `tensor` lie in a copy of all the memory behind it, as that is now."""
+        value, layout = self.value_of(tensor), _layout(tensor)
+        if value.saved is None or value.role == "param" or layout is None or tensor.is_conj() or tensor.is_neg():
+            return
+        memory = tensor.detach().as_strided((_storage_size(tensor) // layout.itemsize,), (1,), 0)
+        value.saved = layout.of(memory.clone())
 
     def _mark_foreign(self, tensor: Tensor) -> None:
         address = _address(tensor)
@@ -245,7 +257,7 @@ class Identity:
             return self.synthesize(IMPLICIT_VIEW, (base,), layouts, tensor, "op", None)
         if tensor.grad_fn is not None:
             self.recording.warnings.append(
-                f"a tensor of shape {tuple(_facts(tensor)[0])} was computed by something that could not be seen "
+                f"a tensor of shape {tuple(facts_of(tensor)[0])} was computed by something that could not be seen "
                 "(TorchScript, torch.func, another thread, code before the forward pass); it is logged as a 'source'"
             )
         self._mark_foreign(tensor)
@@ -261,7 +273,7 @@ class Identity:
     def _add_param(self, tensor: Tensor, address: str) -> Value:
         params = self.recording.params
         grad_fn = "" if tensor.requires_grad else None
-        value = Value(len(params), "param", -1, None, address, _facts(tensor), grad_fn, tensor)
+        value = Value(len(params), "param", -1, None, address, facts_of(tensor), grad_fn, tensor)
         params.append(value)
         self.param_values.setdefault(_address(tensor) or 0, []).append(value)
         self._bind(tensor, value)
@@ -325,14 +337,6 @@ def _storage_size(tensor: Tensor) -> int:
         return tensor.untyped_storage().nbytes()
     except RuntimeError:
         return -1
-
-
-def _facts(tensor: Tensor) -> Facts:
-    try:
-        shape = tensor.shape
-    except RuntimeError:  # a nested tensor: so many tensors, of sizes that differ
-        shape = torch.Size((tensor.size(0), *[-1] * (tensor.dim() - 1)))
-    return shape, tensor.dtype, tensor.device
 
 
 def _layout(tensor: Tensor) -> Layout | None:

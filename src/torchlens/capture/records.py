@@ -28,6 +28,14 @@ Facts = tuple[torch.Size, torch.dtype, torch.device]
 NO_KWARGS: Mapping[str, Any] = {}
 
 
+def facts_of(tensor: Tensor) -> Facts:
+    try:
+        shape = tensor.shape
+    except RuntimeError:  # a nested tensor: so many tensors, of sizes that differ
+        shape = torch.Size((tensor.size(0), *[-1] * (tensor.dim() - 1)))
+    return shape, tensor.dtype, tensor.device
+
+
 class Layout(NamedTuple):
     """How a tensor lies in its memory."""
 

@@ -58,7 +58,8 @@ def _dispatcher_watched(tracer: Tracer, modules: Iterable[nn.Module], options: O
     """See at the dispatcher what Python can't: always in scripted modules, and as a check when asked to."""
     with ExitStack() as stack:
         if options.check_completeness:
-            tracer.recording.completeness = stack.enter_context(Witness(tracer)).found
+            tracer.witness = stack.enter_context(Witness(tracer))
+            tracer.recording.completeness = tracer.witness.found
         if any(isinstance(module, torch.jit.ScriptModule) for module in modules):
             stack.enter_context(Fallback(tracer))
         yield

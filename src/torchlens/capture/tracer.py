@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from .._torch import any_autocast, autocast_state, no_torch_function, pop_mode, push_mode
 from .containers import flat_tensors, rebuild, replace_tensors, tensors_in
+from .dispatcher import Witness
 from .functions import KNOWN, OUTPUT, Function, Treatment, meet
 from .identity import Identity, Residents
 from .modules import MODULE_BOUNDARY
@@ -44,6 +45,7 @@ class Tracer(TorchFunctionMode):
         self.module_numbers = {id(module): number for number, module in enumerate(modules)}
         self.call_counts = [0] * len(modules)
         self.forward_due: ModuleCall | None = None  # a module call whose forward has not begun
+        self.witness: Witness | None = None  # of what is not recorded
 
     def close(self) -> None:
         """Let go of everything but the recording."""
@@ -114,12 +116,14 @@ class Tracer(TorchFunctionMode):
                 if function.written is not None or "out" in kwargs:
                     written = self._before_write(function, args, kwargs)
                     overwritten = tuple([identity.value_of(tensor) for tensor in written])
-                if function.escapes:
-                    identity.expose(args[0])
+                if function.touches_memory:
+                    identity.before_memory_access(function, args[0] if args else kwargs.get("input"))
                 rng = _generator_state(kwargs) if function.random else None
                 autocast = autocast_state() if any_autocast() else ()
                 state = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast)
 
+            if self.witness is not None:
+                func = self.witness.aside(func)
             start = perf_counter_ns()
             result = func(*args, **kwargs)
             time = perf_counter_ns() - start

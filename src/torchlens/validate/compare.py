@@ -5,6 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+#: Types for which torch has no comparison, each with one that holds all its values.
+_COMPARABLE = {torch.complex32: torch.complex64}
+_COMPARABLE |= {dtype: torch.float32 for name, dtype in vars(torch).items() if name.startswith("float8")}
+
 
 def same(one: Tensor, other: Tensor) -> bool:
     """Equal in shape, type, layout and every value; NaN equals NaN."""
@@ -46,4 +50,5 @@ def _plain(tensor: Tensor) -> Tensor:
         return tensor.int_repr()
     if tensor.layout is not torch.strided:
         tensor = tensor.to_dense()
-    return tensor.resolve_conj().resolve_neg()
+    tensor = tensor.resolve_conj().resolve_neg()
+    return tensor.to(_COMPARABLE.get(tensor.dtype, tensor.dtype))

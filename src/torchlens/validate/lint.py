@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ..capture.records import facts_of
 from ..graph.graph import Graph
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def _counts(log: ModelLog) -> Iterator[str]:
     for place, value in enumerate(graph.entries):
         if value.call >= 0 and value not in graph.recording.calls[value.call].outputs:
             yield f"operation {place} is not among the results of its call"
-        if value.saved is not None and (value.saved.shape, value.saved.dtype) != (value.shape, value.dtype):
+        if value.saved is not None and facts_of(value.saved)[:2] != value.facts[:2]:
             yield f"operation {place} was saved with another shape or type than it had"
 
 

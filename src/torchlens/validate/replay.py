@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from copy import deepcopy
 from typing import Any, cast
 
 import torch
@@ -54,6 +55,7 @@ class _Arguments:
     def __init__(self, call: Call, substitute: Substitute) -> None:
         self.written = set(call.written)
         self.substitute = substitute
+        self.with_all_memory = call.function.reaches_beyond
         self.tensors: dict[Value, Tensor] = {}
 
     def restore(self, argument: Any) -> Any:
@@ -66,7 +68,7 @@ class _Arguments:
 
     def _prepared(self, value: Value, tensor: Tensor) -> Tensor:
         if value in self.written:
-            return tensor.detach().clone()
+            return deepcopy(tensor.detach()) if self.with_all_memory else tensor.detach().clone()
         # Kernels are chosen by whether a gradient is required, and round differently.
         requires_grad = value.grad_fn is not None and not tensor.is_inference()
         return tensor.detach().requires_grad_(True) if requires_grad and not tensor.requires_grad else tensor
