@@ -68,8 +68,8 @@ def test_as_strided_sees_what_was_written_beside_the_tensor() -> None:
 def test_checking_completeness_does_not_change_the_values() -> None:
     """Some functions compute differently when a dispatch mode is on; the check steps aside for what is logged."""
     torch.manual_seed(0)
-    target = torch.randint(0, 4, (8, 24))
-    loss = Of(lambda x: F.cross_entropy(x, target, ignore_index=1, label_smoothing=0.1))
+    target, weight = torch.randint(0, 4, (8, 24)), torch.rand(4)
+    loss = Of(lambda x: F.cross_entropy(x, target, weight, ignore_index=1, label_smoothing=0.1))
     for _ in range(20):
         x = torch.randn(8, 4, 24)
         log = tl.log_forward_pass(loss, x, check_completeness=True)
