@@ -6,6 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
+ZOO := $(VENV)/.zoo
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -28,12 +29,21 @@ lint: $(READY)  ## style and types
 corpora: $(READY)  ## log and validate PyTorch's operator and module databases, write docs/corpora.md (resumable)
 	$(RUN) -m tests.corpora $(if $(FRESH),--fresh)
 
+zoo: $(READY) $(ZOO)  ## log and validate the models of public zoos, write docs/zoo.md (resumable)
+	$(RUN) -m tests.zoo $(if $(FRESH),--fresh)
+
 bench: $(READY)  ## cost of a log as ratios to a plain forward, and of the graph passes
 	$(RUN) benchmarks/overhead.py
 	$(RUN) benchmarks/graph.py
 
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+# Without their dependencies, which would replace torch or the hub client; what they really need follows.
+$(ZOO): $(READY)
+	$(RUN) -m pip install --quiet --no-deps timm torch_geometric diffusers
+	$(RUN) -m pip install --quiet aiohttp importlib_metadata psutil pyparsing requests xxhash
+	touch $@
 
 # torchvision comes without its dependencies: its requirement names a build of torch that not every machine has.
 $(READY): constraints.txt pyproject.toml

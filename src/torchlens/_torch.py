@@ -22,6 +22,7 @@ __all__ = [
     "call_without",
     "lazy_copy",
     "mode_stack",
+    "neg_view",
     "no_torch_function",
     "pop_mode",
     "push_mode",
@@ -72,6 +73,10 @@ def call_without(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
         return func(*args, **kwargs)
     finally:
         _push_dispatch_mode(mode)
+
+
+#: The negative of a tensor without touching its memory, as `x.conj().imag` is.
+neg_view: Any = torch._neg_view
 
 
 def mode_stack() -> list[Any]:

@@ -91,3 +91,73 @@ def test_a_log_with_nested_tensors_is_checked_for_consistency() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert tl.lint(tl.log_forward_pass(Of(model), torch.rand(2, 3))) == []
+
+
+def test_perturbation_gives_no_index_beyond_those_there_were() -> None:
+    """Not every kernel checks its indices; one that was given others wrote over memory that was not its own."""
+    x = torch.arange(16.0).reshape(1, 1, 4, 4)
+    given = []
+
+    def scatter(values: Tensor, places: Tensor) -> Tensor:
+        return torch.ops.aten.max_pool2d_with_indices_backward(values, x, [2, 2], [2, 2], [0, 0], [1, 1], False, places)
+
+    values, places = F.max_pool2d(x, 2, return_indices=True)
+    log = tl.log_forward_pass(Of(scatter), [values, places])
+    (call,) = [call for call in log.graph.recording.calls if call.function.func is not None]
+    run = call.function.func
+
+    def spy(*args: Any) -> Tensor:
+        given.append(args[-1].clone())
+        return run(*args)
+
+    call.function.func = spy
+    try:
+        assert log.validate()
+    finally:
+        call.function.func = run
+    assert len(given) > 2 and any(not torch.equal(indices, places) for indices in given)
+    assert all(indices.min() >= 0 and indices.max() <= places.max() for indices in given)
+
+
+def test_perturbed_indices_make_no_broken_sparse_tensors() -> None:
+    """Torch does not check the indices of a sparse tensor, and crashes on senseless ones."""
+
+    def model(starts: Tensor, columns: Tensor, values: Tensor) -> Tensor:
+        return torch.sparse_csr_tensor(starts, columns, values, size=(3, 3), check_invariants=False).to_dense() + 1
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        validated(model, torch.tensor([0, 2, 3, 4]), torch.tensor([0, 2, 1, 2]), torch.rand(4))
+
+
+@pytest.mark.parametrize("side", [1, 3])
+def test_quantized_tensors_are_kept_in_their_order(side: int) -> None:
+    """The mean of a quantized tensor rounds differently in the order of channels last, which a clone does not keep."""
+
+    def model(x: Tensor) -> Tensor:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            x = torch.quantize_per_tensor(x.contiguous(memory_format=torch.channels_last), 0.1, 3, torch.quint8)
+        return torch.relu(x).mean((2, 3)).dequantize()
+
+    log = validated(model, torch.randn(1, 64, side, side))
+    (quantized,) = [op for op in log if op.layer_type == "quantizepertensor"]
+    assert (quantized.activation is not None and quantized.activation.stride()[1] == 1) or side == 1
+
+
+def test_conjugate_views_are_kept_as_such() -> None:
+    """Products with a conjugate view round differently than with its values written out."""
+
+    def model(x: Tensor) -> Tensor:
+        return (x + 1).mH @ (x + 2) + (x.conj() * 2).conj().imag.sum()
+
+    log = validated(model, torch.randn(17, 5, dtype=torch.complex64))
+    (view,) = [op for op in log if op.layer_type == "mh"]
+    assert view.activation is not None and view.activation.is_conj()
+
+
+def test_strides_of_single_rows_are_kept() -> None:
+    """They tell kernels which order is meant, and a clone forgets them."""
+    x = torch.rand(1, 8, 1, 1).as_strided((1, 8, 1, 1), (8, 1, 8, 8))
+    log = tl.log_forward_pass(Of(lambda x: x + 1), x)
+    assert log[0].activation is not None and log[0].activation.stride() == x.stride()

@@ -41,7 +41,7 @@ def first_that_runs(model: nn.Module, candidates: Iterable[tuple[list[Any], dict
             reasons.append(one_line(error))
         else:
             return Built(model, args, kwargs)
-    raise NotBuilt(reasons[-1] if reasons else "no input is known for it")
+    raise NotBuilt(reasons[0] if reasons else "no input is known for it")
 
 
 def one_line(error: BaseException) -> str:

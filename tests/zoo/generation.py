@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from tests.zoo.build import Built
-from tests.zoo.transformers_models import _config, _smallest, _values, transformers
+from tests.zoo.transformers_models import _config, _narrow, _values, transformers
 from torch import Tensor, nn
 from transformers.models.auto import modeling_auto
 
 _TYPES = (
     "gpt2 gptj gpt_neo gpt_neox opt bloom falcon llama mistral mixtral qwen2 qwen3 qwen3_moe gemma gemma2 gemma3_text "
-    "phi phi3 olmo2 stablelm starcoder2 cohere granite deepseek_v3 mamba mamba2 falcon_mamba jamba recurrent_gemma rwkv "
-    "t5 bart mbart pegasus marian whisper"
+    "phi phi3 olmo2 stablelm starcoder2 cohere granite deepseek_v3 mamba mamba2 falcon_mamba jamba recurrent_gemma "
+    "rwkv t5 bart mbart pegasus marian whisper"
 ).split()
 
 _WAYS: dict[str, dict[str, Any]] = {
@@ -41,7 +41,7 @@ def names() -> list[str]:
 
 def build(name: str) -> Built:
     kind, way = name.split()
-    config = _config(kind, _smallest)
+    config = _config(kind, _narrow)
     model = _writer_class(kind)(config).eval()
     prompt = _values(config)[model.main_input_name]
     return Built(Writer(model, _WAYS[way]), [prompt])

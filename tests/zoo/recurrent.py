@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from tests.zoo.build import Built
 from torch import Tensor, nn
@@ -91,7 +93,7 @@ class BiologicalTime(nn.Module):
         super().__init__()
         self.steps = steps
         sizes = (3, 8, 16, 16, 32)
-        self.areas = nn.ModuleList([WithState(a, b) for a, b in zip(sizes, sizes[1:], strict=False)])
+        self.areas = nn.ModuleList([WithState(a, b) for a, b in pairwise(sizes)])
         self.decoder = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10))
 
     def forward(self, x: Tensor) -> Tensor:

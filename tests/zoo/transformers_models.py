@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,27 +29,33 @@ _LAYERS = {
     "decoder_num_hidden_layers", "num_latent_layers", "num_conv_layers", "num_refinement_layers",
 }  # fmt: skip
 
-#: Fields that say how wide something is, by what they become.
+#: Fields that say how wide something is, with what they become.
 _WIDTHS = {
-    32: {"hidden_size", "d_model", "n_embd", "dim", "embed_dim", "encoder_hidden_size", "decoder_hidden_size",
-         "embedding_size", "hidden_dim", "projection_dim", "d_embed", "decoder_hidden_dim", "model_dim",
-         "encoder_hidden_dim", "emb_dim", "out_hidden_size", "word_embed_proj_dim", "hidden_size_per_layer_input"},
-    64: {"intermediate_size", "n_inner", "ffn_dim", "encoder_ffn_dim", "decoder_ffn_dim", "d_ff", "d_inner",
-         "ffn_hidden_size", "mlp_dim", "moe_intermediate_size", "shared_expert_intermediate_size", "d_inner_dim",
-         "encoder_intermediate_size", "decoder_intermediate_size", "dim_feedforward", "feed_forward_size"},
-    4: {"num_attention_heads", "n_head", "n_heads", "num_heads", "encoder_attention_heads", "decoder_attention_heads",
-        "num_experts", "num_local_experts", "n_routed_experts", "encoder_num_attention_heads", "attention_heads",
-        "decoder_num_attention_heads", "num_attention_head", "moe_num_experts"},
-    2: {"num_key_value_heads", "num_experts_per_tok", "n_group", "topk_group", "moe_topk", "num_experts_per_token",
-        "encoder_key_value_heads", "decoder_key_value_heads"},
-    8: {"head_dim", "d_kv", "d_head", "v_head_dim", "qk_nope_head_dim", "qk_rope_head_dim", "q_lora_rank",
-        "kv_lora_rank", "state_size", "num_queries", "num_query_tokens", "attention_head_dim"},
-    128: {"max_position_embeddings", "n_positions", "max_source_positions", "max_target_positions", "seq_length",
-          "max_seq_len", "n_ctx", "sliding_window", "max_sequence_length", "local_attention"},
-    PICTURE: {"image_size", "img_size"},
-    8.5: {"patch_size"},
-}  # fmt: skip
-_SIZES = {name: int(size) for size, names in _WIDTHS.items() for name in names}
+    """hidden_size d_model n_embd dim embed_dim encoder_hidden_size decoder_hidden_size embedding_size hidden_dim
+    projection_dim d_embed decoder_hidden_dim model_dim encoder_hidden_dim emb_dim out_hidden_size
+    word_embed_proj_dim output_channels text_embed_dim vision_embed_dim encoder_embed_dim decoder_embed_dim""": 32,
+    """intermediate_size n_inner ffn_dim encoder_ffn_dim decoder_ffn_dim d_ff d_inner ffn_hidden_size mlp_dim
+    moe_intermediate_size shared_expert_intermediate_size encoder_intermediate_size decoder_intermediate_size
+    dim_feedforward feed_forward_size""": 64,
+    "rotary_dim": 4,
+    "head_dim d_kv d_head v_head_dim qk_nope_head_dim qk_rope_head_dim q_lora_rank kv_lora_rank attention_head_dim": 8,
+}
+_WIDTHS_BY_NAME = {name: size for names, size in _WIDTHS.items() for name in names.split()}
+
+#: Fields that count something.
+_COUNTS = {
+    """num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads num_experts
+    num_local_experts n_routed_experts encoder_num_attention_heads attention_heads decoder_num_attention_heads
+    moe_num_experts""": 4,
+    """num_key_value_heads num_experts_per_tok n_group topk_group moe_topk num_experts_per_token
+    encoder_key_value_heads decoder_key_value_heads""": 2,
+    "num_queries num_query_tokens": 8,
+    """max_position_embeddings n_positions max_source_positions max_target_positions seq_length max_seq_len n_ctx
+    sliding_window max_sequence_length local_attention""": 128,
+    "image_size img_size": PICTURE,
+    "patch_size": 8,
+}
+_COUNTS_BY_NAME = {name: size for names, size in _COUNTS.items() for name in names.split()}
 _VOCABULARIES = {"vocab_size", "decoder_vocab_size", "encoder_vocab_size", "text_vocab_size", "codebook_size"}
 
 
@@ -59,14 +66,14 @@ def names() -> list[str]:
 def build(name: str) -> Built:
     """The model with the smallest configuration with which it runs."""
     reasons = []
-    for shrink in (_smallest, _fewer_layers):
+    for shrink in (_narrow, partial(_narrow, times=2), _fewer_layers):
         try:
             config = _config(name, shrink)
             model = _model_class(name, type(config))(config).eval()
             return first_that_runs(model, _inputs(model, config))
         except Exception as error:  # sizes that do not fit together: try others
             reasons.append(str(error) if isinstance(error, NotBuilt) else one_line(error))
-    raise NotBuilt(reasons[-1])
+    raise NotBuilt(reasons[0])
 
 
 # ---- configuration ----------------------------------------------------------------------------------------------
@@ -75,18 +82,23 @@ def build(name: str) -> Built:
 def _config(name: str, shrink: Any) -> PretrainedConfig:
     module = importlib.import_module(f"transformers.models.{model_type_to_module_name(name)}")
     kind = getattr(module, CONFIG_MAPPING_NAMES[name], None) or getattr(transformers, CONFIG_MAPPING_NAMES[name])
-    config = kind(**shrink(kind()))
-    if getattr(config, "_attn_implementation_internal", None) is None:
-        config._attn_implementation = "eager"
-    return config
+    return kind(**shrink(kind()))
 
 
-def _smallest(config: PretrainedConfig) -> dict[str, Any]:
+def _narrow(config: PretrainedConfig, times: int = 1) -> dict[str, Any]:
     """What to make smaller: everything whose name is known."""
-    fields = _fewer_layers(config, _smallest)
+    fields = _fewer_layers(config, partial(_narrow, times=times))
     for name, value in vars(config).items():
-        if name in _SIZES and type(value) is int:
-            fields[name] = min(value, _SIZES[name])
+        if name in _WIDTHS_BY_NAME and type(value) is int:
+            fields[name] = min(value, times * _WIDTHS_BY_NAME[name])
+        elif name == "num_key_value_heads" and value == getattr(config, "num_attention_heads", None):
+            fields[name] = min(value, _COUNTS_BY_NAME["num_attention_heads"])
+        elif name in _COUNTS_BY_NAME and type(value) is int:
+            fields[name] = min(value, _COUNTS_BY_NAME[name])
+        elif name in ("num_heads", "num_attention_heads") and isinstance(value, (list, tuple)):
+            fields[name] = [2] * len(value)
+        elif name == "rope_parameters" and isinstance(value, dict):  # a head is divided among time, height, width
+            fields[name] = {**value, "mrope_section": [2 * times, times, times]}
     return fields
 
 
@@ -99,6 +111,8 @@ def _fewer_layers(config: PretrainedConfig, shrink: Any = None) -> dict[str, Any
             fields[name] = {**(shrink or _fewer_layers)(value), "model_type": value.model_type}
         elif name in _LAYERS and type(value) is int:
             fields[name] = min(value, 2)
+        elif name in ("image_size", "img_size") and type(value) is int:
+            fields[name] = min(value, 2 * PICTURE)
         elif name in _VOCABULARIES and type(value) is int:
             fields[name] = min(value, VOCABULARY)
         elif name.endswith(("token_id", "token_index")) and type(value) is int and value >= VOCABULARY:
@@ -121,7 +135,7 @@ def _some_of_each(kinds: list[str]) -> list[str]:
 
 
 def _model_class(name: str, kind: type[PretrainedConfig]) -> type[PreTrainedModel]:
-    """The bare model of a type if there is one, otherwise one with a head, otherwise whatever has this configuration."""
+    """The bare model of a type if there is one, otherwise one with a head, otherwise what has this configuration."""
     tables = sorted(
         table for table in dir(modeling_auto) if table.endswith("MAPPING_NAMES") and table.startswith("MODEL")
     )
@@ -131,17 +145,11 @@ def _model_class(name: str, kind: type[PretrainedConfig]) -> type[PreTrainedMode
         for class_name in (found,) if isinstance(found, str) else found or ():
             if hasattr(transformers, class_name):
                 return getattr(transformers, class_name)
-    package = importlib.import_module(kind.__module__.rsplit(".", 1)[0])
-    for module_name in sorted(vars(package).get("_class_to_module", {}).values() or _modeling_files(kind)):
-        module = importlib.import_module(module_name)
-        for thing in vars(module).values():
-            if inspect.isclass(thing) and issubclass(thing, PreTrainedModel) and thing.config_class is kind:
-                return thing
+    module = importlib.import_module(kind.__module__.replace(".configuration_", ".modeling_"))
+    for thing in vars(module).values():
+        if inspect.isclass(thing) and issubclass(thing, PreTrainedModel) and thing.config_class is kind:
+            return thing
     raise NotBuilt("it is part of other models; none of its own is defined")
-
-
-def _modeling_files(kind: type[PretrainedConfig]) -> list[str]:
-    return [kind.__module__.replace(".configuration_", ".modeling_")]
 
 
 # ---- input ------------------------------------------------------------------------------------------------------
@@ -182,7 +190,9 @@ def _values(config: PretrainedConfig) -> dict[str, Any]:
     tokens = torch.randint(10, 90, (1, TOKENS))
     side = _field(config, ("image_size", "img_size"), PICTURE)
     height, width = (side, side) if isinstance(side, int) else tuple(side)[:2]
+    height, width = (n if isinstance(n, int) else PICTURE for n in (height, width))
     channels = _field(config, ("num_channels", "in_channels", "in_chans"), 3)
+    channels = channels if isinstance(channels, int) else 3
     width_of_text = _field(config, ("hidden_size", "d_model", "dim", "embed_dim"), 32)
     mels = _field(config, ("num_mel_bins", "feature_size", "input_feat_per_channel", "n_mels"), 80)
     frames = _field(config, ("num_frames",), 2)
@@ -201,6 +211,8 @@ def _values(config: PretrainedConfig) -> dict[str, Any]:
         "input_features": torch.rand(1, mels, 2 * length)
         if _field(config, ("max_source_positions",), None)
         else spectrum,
+        "image": picture,
+        "query_embeds": torch.rand(1, 8, width_of_text),
         "bbox": torch.zeros(1, TOKENS, 4, dtype=torch.long),
         "inputs_embeds": torch.rand(1, TOKENS, width_of_text),
         "hidden_states": torch.rand(1, TOKENS, width_of_text),

@@ -50,7 +50,9 @@ def build(name: str) -> Built:
         if name.startswith(family):
             options |= {key: value for key, value in _DETECTION.items() if key.startswith(prefixes)}
     if name.startswith("vit_"):
-        options["image_size"] = 56 if name == "vit_h_14" else 64
+        options["image_size"] = 28 if name == "vit_h_14" else 32
+    if name == "mvit_v1_b":
+        options |= {"spatial_size": (64, 64), "temporal_size": 8}
     return first_that_runs(models.get_model(name, **options).eval(), _inputs(name))
 
 
@@ -60,7 +62,7 @@ def _inputs(name: str) -> Iterator[tuple[list[Any], dict[str, Any]]]:
     elif name.startswith("raft"):
         yield [torch.rand(1, 3, 128, 128), torch.rand(1, 3, 128, 128)], {"num_flow_updates": 3}
     else:
-        for size in (64, 96, 224):
-            yield [torch.rand(2, 3, size, size)], {}
+        for size in (32, 64, 96, 224):
+            yield [torch.rand(1, 3, size, size)], {}
         for frames, size in ((8, 64), (16, 64), (16, 224)):
             yield [torch.rand(1, 3, frames, size, size)], {}

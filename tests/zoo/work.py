@@ -27,6 +27,8 @@ PARTS = {
     "timm": "tests.zoo.timm_models",
     "transformers": "tests.zoo.transformers_models",
     "generate": "tests.zoo.generation",
+    "torch_geometric": "tests.zoo.graphs",
+    "diffusers": "tests.zoo.diffusion",
 }
 
 

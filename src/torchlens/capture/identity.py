@@ -8,6 +8,7 @@ memory was overwritten through another tensor.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from .._torch import UninitializedTensorMixin, lazy_copy, storage_address
+from .._torch import UninitializedTensorMixin, lazy_copy, neg_view, storage_address
 from .functions import ALIAS_UPDATE, IMPLICIT_VIEW, Function
 from .records import Layout, Recording, Value, facts_of
 
@@ -133,6 +134,8 @@ class Identity:
         way, gets memory of his own. Foreign memory must stay where it is, since raw pointers into it may exist
         (a NumPy view of an input, a captured graph over parameters), so a value in it is copied at once.
         """
+        if tensor.is_conj() or tensor.is_neg():  # a copy would not be; kernels round differently
+            return _through_the_bit(tensor, self._keep)
         try:
             if storage_address(tensor) not in self.foreign and not tensor.is_quantized:  # it would lose its quantizer
                 return lazy_copy(tensor.detach() if tensor.requires_grad else tensor)
@@ -318,12 +321,23 @@ def _address(tensor: Tensor) -> int | None:
         return None  # other layouts have no storage
 
 
+def _through_the_bit(tensor: Tensor, keep: Callable[[Tensor], Tensor]) -> Tensor:
+    """Keep a tensor that is the conjugate or negative of what lies in its memory, as such."""
+    with torch.no_grad():
+        return keep(tensor.conj()).conj() if tensor.is_conj() else neg_view(keep(neg_view(tensor)))
+
+
 def _copy(tensor: Tensor) -> Tensor:
     """A copy with the same strides: kernels go through memory in their order, and round accordingly."""
     layout = _layout(tensor)
     with torch.no_grad():
-        if layout is None or tensor.is_contiguous() or tensor.is_quantized or type(tensor) not in (Tensor, Parameter):
+        if tensor.is_quantized:
+            return deepcopy(tensor.detach())  # a clone would lie in another order
+        if layout is None or type(tensor) not in (Tensor, Parameter):
             return tensor.clone()
+        if tensor.is_contiguous():  # dimensions of size 1 may have any stride, and tell kernels which order is meant
+            copy = tensor.clone()
+            return copy if copy.stride() == layout.stride else copy.as_strided(layout.size, layout.stride)
         span = layout.end - layout.offset + 1
         if layout.conj or span > 4 * max(tensor.numel(), 1):  # a few elements spread over much memory
             return tensor.clone()

@@ -68,7 +68,8 @@ class _Arguments:
 
     def _prepared(self, value: Value, tensor: Tensor) -> Tensor:
         if value in self.written:
-            return deepcopy(tensor.detach()) if self.with_all_memory else tensor.detach().clone()
+            as_it_lies = self.with_all_memory or tensor.is_quantized
+            return deepcopy(tensor.detach()) if as_it_lies else tensor.detach().clone()
         # Kernels are chosen by whether a gradient is required, and round differently.
         requires_grad = value.grad_fn is not None and not tensor.is_inference()
         return tensor.detach().requires_grad_(True) if requires_grad and not tensor.requires_grad else tensor
