@@ -12,7 +12,6 @@ import json
 import multiprocessing
 import os
 import resource
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -130,8 +129,9 @@ class _Worker:
 
 def _serve(pipe: Connection, work: Work, gigabytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (gigabytes * GIGABYTE, gigabytes * GIGABYTE))
-    # Models print and warn; the progress lines are what matters here.
-    sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115
+    silence = os.open(os.devnull, os.O_WRONLY)  # models print and warn, some below Python; progress is what matters
+    os.dup2(silence, 1)
+    os.dup2(silence, 2)
     while True:
         try:
             job = pipe.recv()

@@ -135,7 +135,7 @@ def _affine(tensor: Tensor) -> Tensor:
 
 
 def _other_numbers(tensor: Tensor) -> Tensor:
-    """Other integers, none beyond those there are: they may be indices, and not every kernel checks what it is given."""
+    """Other integers, none beyond those there are: they may be indices, and not every kernel checks its own."""
     if tensor.layout is not torch.strided:
         return tensor * 2
     least, most = tensor.min(), tensor.max()
