@@ -38,9 +38,11 @@ class Results:
                 entry = json.loads(line)
                 self.found[entry["job"]] = entry
 
-    def forget(self, outdated: Callable[[Result], bool]) -> None:
-        """Forget some results, so that these jobs are done again."""
-        self.found = {job: result for job, result in self.found.items() if not outdated(result)}
+    def forget(self, jobs: Sequence[str], *verdicts: str) -> None:
+        """Forget the results of those of the jobs that came out so: they will be done again."""
+        for job in jobs:
+            if job in self.found and self.found[job]["verdict"] in verdicts:
+                del self.found[job]
 
     def add(self, job: str, result: Result) -> None:
         entry = self.found[job] = {"job": job, **result}

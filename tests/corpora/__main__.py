@@ -37,7 +37,7 @@ def main() -> int:
         RESULTS.unlink(missing_ok=True)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     results = Results(RESULTS)
-    results.forget(lambda result: result["verdict"] == FAILED)
+    results.forget(jobs, FAILED)
     run_jobs(jobs, work, results, processes=options.processes, seconds=1800, describe=describe)
     text = document(jobs, results.found)
     DOCUMENT.parent.mkdir(exist_ok=True)

@@ -37,8 +37,8 @@ def main() -> int:
     if options.fresh:
         RESULTS.unlink(missing_ok=True)
     results = Results(RESULTS)
-    results.forget(lambda result: result["verdict"] != PASSED)
     chosen = [job for job in jobs if options.part is None or job.startswith(f"{options.part}/")]
+    results.forget(chosen, FAILED, NOT_BUILT)
     try:
         run_jobs(chosen, work, results, processes=options.processes, seconds=300, gigabytes=7, describe=describe)
     finally:

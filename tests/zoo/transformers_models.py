@@ -21,6 +21,7 @@ from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES, model_type_to_module_name
 
 VOCABULARY, TOKENS, PICTURE = 128, 7, 32
+LARGEST = 40_000_000  # parameters
 
 #: Fields that count layers.
 _LAYERS = {
@@ -69,7 +70,10 @@ def build(name: str) -> Built:
     for shrink in (_narrow, partial(_narrow, times=2), _fewer_layers):
         try:
             config = _config(name, shrink)
-            model = _model_class(name, type(config))(config).eval()
+            kind = _model_class(name, type(config))
+            if shrink is _fewer_layers:
+                _refuse_giant(kind, config)
+            model = kind(config).eval()
             return first_that_runs(model, _inputs(model, config))
         except Exception as error:  # sizes that do not fit together: try others
             reasons.append(str(error) if isinstance(error, NotBuilt) else one_line(error))
@@ -129,6 +133,14 @@ def _some_of_each(kinds: list[str]) -> list[str]:
     """Two layers, of different kinds if there are any."""
     different = list(dict.fromkeys(kinds))
     return (different if len(different) > 1 else kinds)[:2]
+
+
+def _refuse_giant(kind: type[PreTrainedModel], config: PretrainedConfig) -> None:
+    """Some are large however few layers they have; counted without allocating them."""
+    with torch.device("meta"):
+        parameters = sum(parameter.numel() for parameter in kind(config).parameters())
+    if parameters > LARGEST:
+        raise NotBuilt(f"{parameters / 1e6:.0f} million parameters with two layers")
 
 
 # ---- model ------------------------------------------------------------------------------------------------------
