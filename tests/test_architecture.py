@@ -27,6 +27,7 @@ FLOW = [
     "rerun",
     "draw",
     "log",
+    "fastlog",
     "api",
     "__init__",
 ]

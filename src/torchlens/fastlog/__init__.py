@@ -1,0 +1,13 @@
+"""The light path: keep what you already know you want, over one or many forward passes.
+
+>>> recording = tl.fastlog.record(model, x, keep_op="relu")
+>>> recording[0]
+Record(relu_1_2  float32[5, 5]  pass 0)
+"""
+
+from .context import RecordContext
+from .recorder import Recorder, record
+from .recording import Record, Recording
+from .spec import CaptureSpec
+
+__all__ = ["CaptureSpec", "Record", "RecordContext", "Recorder", "Recording", "record"]

@@ -1,0 +1,317 @@
+"""The light tracer: sees every torch call as the full one does, and does next to nothing about it.
+
+A call is counted and its result gets a name; more happens only if someone may want it. There are no call records, no
+values, no versions of memory: what a parent is, is known by the tensor object alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from types import FrameType
+from typing import Any
+from weakref import ref
+
+import torch
+from torch import Tensor, nn
+from torch.nn import Parameter
+
+from .._torch import UninitializedTensorMixin, no_torch_function
+from ..capture.containers import flat_tensors
+from ..capture.dispatcher import Fallback
+from ..capture.functions import Function
+from ..capture.keeping import Keeper
+from ..capture.modules import MODULE_BOUNDARY
+from ..capture.naming import is_library_code
+from ..capture.records import Recording, Site
+from ..capture.session import describe_modules, input_tensors, is_tracer
+from ..capture.surroundings import prepared_surroundings
+from ..capture.tracer import Tracer
+from ..errors import ArgumentError
+from .events import Event, Frame, Name, Rollout, facts_of
+from .observe import Observer, Stopped
+
+_PLAIN = {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.Size, torch.layout}
+
+
+class LeanTracer(Tracer):
+    """Observes the calls of a model: each call of it, from the outside, is a pass.
+
+    It is told of module calls all the time, and of torch calls only while the model is being called.
+    """
+
+    def __init__(self, model: nn.Module, observer: Observer) -> None:
+        structure = Recording(type(model).__name__, values_kept=False)
+        self.modules = list(describe_modules(model, structure))
+        super().__init__(structure, {}, self.modules, Keeper())
+        self.infos = structure.modules
+        self.observer = observer
+        self.keeper = observer.keeper
+        self.known: dict[int, tuple[ref[Tensor], Name]] = {}  # the tensors of this pass, by id
+        self.buffers: dict[int, Tensor] = {}  # of the model, by id
+        self.passes = 0
+        self.sample_id: Any = None  # of the next pass
+        self.may_stop = False  # is there someone who waits for the pass to be stopped?
+        self.wanted = [observer.rules.wants_module(info.address) for info in self.infos]
+        self.due: int | None = None  # a module whose call has begun, but not its forward
+        self._scripted = any(isinstance(module, torch.jit.ScriptModule) for module in self.modules)
+        self._surroundings = ExitStack()
+
+    # ---- passes ---------------------------------------------------------------------------------------------
+
+    def _begin_pass(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        observer = self.observer
+        if observer.stopping and not self.may_stop:
+            raise ArgumentError("stop_after ends a forward pass: run it by recorder.log(x), which expects that")
+        observer.begin(Rollout(self.passes, self.sample_id))
+        observer.prepare = self._mark_residents
+        self.passes += 1
+        self.call_counts = [0] * len(self.modules)
+        self.buffers = {id(b): b for module in self.modules for b in module._buffers.values() if b is not None}
+        with no_torch_function():
+            for _, tensor in input_tensors(list(args), kwargs):
+                self.keeper.mark_foreign(tensor)
+                self.known[id(tensor)] = (ref(tensor), observer.value("input", "input", tensor)[0])
+        self._surroundings.enter_context(prepared_surroundings(is_tracer))
+        if self._scripted:
+            self._surroundings.enter_context(Fallback(self))
+        self._surroundings.enter_context(self)
+
+    def _end_pass(self, raised: BaseException | None) -> None:
+        """Forget everything about the pass; what was kept is elsewhere. A predicate's error shows itself now."""
+        self._surroundings.close()
+        self.known.clear()
+        self.buffers.clear()
+        self.keeper.foreign.clear()
+        failure, self.observer.failure = self.observer.failure, None
+        if failure is not None and (raised is None or isinstance(raised, Stopped)):
+            raise failure
+
+    def _mark_residents(self) -> None:
+        """Parameters and buffers must stay where they are: known before anything is kept, and not earlier."""
+        self.observer.prepare = None
+        for module in self.modules:
+            for tensor in (*module._parameters.values(), *module._buffers.values()):
+                if tensor is not None:
+                    self.keeper.mark_foreign(tensor)
+
+    # ---- torch calls ----------------------------------------------------------------------------------------
+
+    def _record(self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if self.observer.stopped:
+            return func(*args, **kwargs)
+        self._meet(args)
+        if kwargs:
+            self._meet(kwargs.values())
+        if function.written is not None or function.escapes or "out" in kwargs:
+            return self._record_write(function, func, args, kwargs)
+        self.busy = True
+        try:
+            result = func(*args, **kwargs)
+            if type(result) is Tensor:
+                self._made(function, result, None, args, kwargs)
+            elif type(result) not in _PLAIN:
+                self._made_several(function, result, args, kwargs)
+        finally:
+            self.busy = False
+        return result
+
+    def _meet(self, arguments: Iterable[Any]) -> None:
+        """Look for tensors that were not seen in this pass yet."""
+        known = self.known
+        for argument in arguments:
+            kind = type(argument)
+            if kind is Tensor:
+                entry = known.get(id(argument))
+                if entry is None or entry[0]() is not argument:
+                    self._first_seen(argument)
+            elif kind is Parameter or kind in _PLAIN:
+                continue
+            elif kind is list or kind is tuple:
+                self._meet(argument)
+            elif isinstance(argument, Tensor):
+                if not isinstance(argument, Parameter) and self._name(argument) is None:
+                    self._first_seen(argument)
+            elif kind is slice:
+                self._meet((argument.start, argument.stop, argument.step))
+            elif isinstance(argument, Mapping):
+                self._meet(argument.values())
+
+    def _first_seen(self, tensor: Tensor) -> None:
+        """A buffer that is used for the first time, or a tensor from elsewhere."""
+        observer = self.observer
+        with no_torch_function():
+            self.keeper.mark_foreign(tensor)
+        if self.buffers.get(id(tensor)) is tensor:
+            self._count_buffer(tensor)
+        else:
+            self.known[id(tensor)] = (ref(tensor), observer.count(observer.tally_for("source")))
+
+    def _name(self, tensor: Tensor) -> Name | None:
+        entry = self.known.get(id(tensor))
+        return entry[1] if entry is not None and entry[0]() is tensor else None
+
+    def _made(
+        self,
+        function: Function,
+        tensor: Tensor,
+        position: int | None,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        parents: tuple[Name, ...] | None = None,
+    ) -> None:
+        """A call has given a tensor its value."""
+        observer = self.observer
+        tally = observer.tallies.get(function) or observer.tally_of(function, _site)
+        total = observer.total
+        observer.total = total + 1
+        tally.count = count = tally.count + 1
+        name = (tally, count, total)
+        if not tally.looked_at:
+            self.known[id(tensor)] = (ref(tensor), name)
+            return
+        with no_torch_function():
+            if parents is None:
+                parents = self._parents(args, kwargs)
+            self.known[id(tensor)] = (ref(tensor), name)
+            index = total + observer.module_events
+            facts, site, frame = facts_of(tensor), _site(), observer.frame
+            event = Event("op", index, observer.rollout, frame, name, position, facts, function, site, parents)
+            observer.look(event, tensor)
+
+    def _parents(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Name, ...]:
+        names = [self._name(tensor) for tensor in flat_tensors(args)]
+        if kwargs:
+            named = [argument for name, argument in kwargs.items() if name != "out"]
+            names += [self._name(tensor) for tensor in flat_tensors(named)]
+        return tuple([name for name in names if name is not None])
+
+    def _made_several(
+        self, function: Function, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any], parents: Any = None
+    ) -> None:
+        if isinstance(result, Tensor):
+            self._made(function, result, None, args, kwargs, parents)
+            return
+        with no_torch_function():
+            parents = parents or self._parents(args, kwargs)
+            members = result if isinstance(result, (tuple, list)) else [result]
+            flat = all(isinstance(member, Tensor) or member is None for member in members)
+            tensors = members if flat else flat_tensors(members)
+        for position, tensor in enumerate(tensors):
+            if tensor is not None:
+                self._made(function, tensor, position, args, kwargs, parents)
+
+    def _record_write(self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """A call that overwrites some of its arguments, or hands out memory."""
+        self.busy = True
+        try:
+            with no_torch_function():
+                targets = list(function.written(args, kwargs)) if function.written else []
+                written = flat_tensors([*targets, kwargs["out"]] if "out" in kwargs else targets)
+                for tensor in flat_tensors(args[:1]) if function.escapes else written:
+                    self._before_overwriting(tensor, for_good=function.escapes)
+                parents = self._parents(args, kwargs)
+            result = func(*args, **kwargs)
+            returned = {id(tensor) for tensor in flat_tensors([result])}
+            self._made_several(function, result, args, kwargs, parents)
+            for tensor in written:
+                if id(tensor) in returned or isinstance(tensor, UninitializedTensorMixin):
+                    continue
+                if self.buffers.get(id(tensor)) is tensor:
+                    self._count_buffer(tensor)
+                else:
+                    self._made(function, tensor, None, args, kwargs, parents)
+        finally:
+            self.busy = False
+        return result
+
+    def _count_buffer(self, tensor: Tensor) -> None:
+        with no_torch_function():
+            self.known[id(tensor)] = (ref(tensor), self.observer.value("buffer", "buffer", tensor)[0])
+
+    def _before_overwriting(self, tensor: Tensor, *, for_good: bool) -> None:
+        self.observer.before_write(tensor)
+        try:
+            tensor.data_ptr()  # asking for the address to write to cuts it loose from its lazy copies
+        except RuntimeError:
+            return  # fake, sparse
+        if for_good:
+            self.keeper.mark_foreign(tensor)
+
+    # ---- modules --------------------------------------------------------------------------------------------
+
+    def enter_module(  # type: ignore[override]
+        self, module: nn.Module, is_forward: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Frame | None:
+        number = self.module_numbers.get(id(module))
+        if number is None:
+            return None
+        parent = self.observer.frame
+        if parent is None and number:  # the model itself is not running
+            return None
+        due, self.due = self.due, None
+        if is_forward and due == number:
+            return None
+        if not is_forward:
+            self.due = number
+        try:
+            if parent is None:
+                self._begin_pass(args, kwargs)
+            return self._enter(number, parent, (*args, *kwargs.values()))
+        except BaseException as raised:  # the run is to stop here, or can't begin
+            self.observer.frame = parent
+            if parent is None:
+                self._end_pass(raised)
+            raise
+
+    def _enter(self, number: int, parent: Frame | None, arguments: tuple[Any, ...]) -> Frame:
+        count = self.call_counts[number] = self.call_counts[number] + 1
+        info = self.infos[number]
+        self.observer.frame = frame = Frame(number, info.address, info.class_name, count, parent)
+        self._at_module("module_enter", frame, arguments)
+        return frame
+
+    def leave_module(self, call: Any, result: Any) -> None:
+        self.due = None
+        try:
+            self._at_module("module_exit", call, (result,))
+        finally:
+            self.observer.frame = call.parent
+            if call.parent is None:
+                self._end_pass(sys.exc_info()[1] if result is None else None)
+
+    def _at_module(self, kind: str, frame: Frame, container: tuple[Any, ...]) -> None:
+        observer = self.observer
+        if observer.stopped:
+            return
+        if not self.wanted[frame.module] or container == (None,):  # nothing was returned, or something was raised
+            observer.module_events += 1
+            return
+        busy, self.busy = self.busy, True
+        try:
+            with no_torch_function():
+                tensors = flat_tensors(container)
+                for tensor in tensors:
+                    if self._name(tensor) is None:
+                        self.keeper.mark_foreign(tensor)
+                observer.module(kind, frame, tensors)
+        finally:
+            self.busy = busy
+
+
+def _site() -> Site:
+    """The frames from here out to the first that is the user's."""
+    frame: FrameType | None = sys._getframe(3)
+    pairs: list[Any] = []
+    while frame is not None:
+        code = frame.f_code
+        if code is MODULE_BOUNDARY:
+            break
+        pairs += (code, frame.f_lasti)
+        if not is_library_code(code):
+            break
+        frame = frame.f_back
+    return tuple(pairs)
+
+

@@ -1,0 +1,190 @@
+"""Look at events as they happen: keep what is wanted, remember what may be asked for, stop when it is time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._torch import is_functorch_wrapped, no_torch_function
+from ..capture.following import Connections
+from ..capture.functions import Function
+from ..capture.keeping import Keeper
+from ..capture.naming import depends_on_site, layer_type_at
+from ..capture.records import Site
+from ..errors import ArgumentError
+from .events import NO_HISTORY, Event, Frame, History, Name, Rollout, Tally, facts_of
+from .recording import Record
+from .rules import Rules, WrongAnswer
+from .spec import CaptureSpec
+
+
+class Stopped(BaseException):
+    """Ends a forward pass in which everything wanted has happened. Nobody who runs a model sees it."""
+
+
+class Observer:
+    """The part that both tracers share. It is told of events, and of nothing else."""
+
+    def __init__(self, rules: Rules, keeper: Keeper, history_size: int, sink: Callable[[Record], None]) -> None:
+        self.rules = rules
+        self.keeper = keeper
+        self.sink = sink
+        self.connections = Connections()
+        self.history = History(history_size) if rules.remembers else None
+        self.trail: list[Event] | None = None  # every event, if someone wants to try other rules on them
+        self.failure: ArgumentError | None = None  # the first; the forward pass goes on
+        self.stopped = False
+        self.stopping = not rules.stop.is_empty
+        self.rollout = Rollout(-1, None)
+        self.frame: Frame | None = None  # the running module call
+        self.total = 0  # values so far
+        self.module_events = 0
+        self.kept = 0
+        self.tallies: dict[Function, Tally] = {}
+        self._by_type: dict[str, Tally] = {}
+        self.prepare: Callable[[], None] | None = None  # to be called before anything is kept in a pass
+
+    def begin(self, rollout: Rollout) -> None:
+        """A new forward pass."""
+        self.rollout = rollout
+        self.stopped = False
+        self.rules.stop.matched.clear()
+        self.frame = None
+        self.total = self.module_events = 0
+        self.tallies, self._by_type = {}, {}  # names of kept records refer to the tallies, so they are not used again
+        if self.history is not None:
+            self.history.clear()
+
+    # ---- counting -------------------------------------------------------------------------------------------
+
+    def tally_of(self, function: Function, site: Callable[[], Site]) -> Tally:
+        """The tally of the layer type that a call has."""
+        if depends_on_site(function):
+            return self.tally_for(layer_type_at(function, site()))
+        tally = self.tallies[function] = self.tally_for(function.layer_type)
+        return tally
+
+    def tally_for(self, layer_type: str) -> Tally:
+        tally = self._by_type.get(layer_type)
+        if tally is None:
+            tally = self._by_type[layer_type] = Tally(layer_type)
+            rules = self.rules
+            tally.spec = rules.promoted(rules.op.always(layer_type))
+            asked = rules.op.may_want(layer_type) or rules.stop.may_want(layer_type)
+            everything = self.history is not None or self.trail is not None
+            tally.looked_at = asked or everything or tally.spec is not None
+        return tally
+
+    def count(self, tally: Tally) -> Name:
+        """The name of the next value of this type."""
+        tally.count += 1
+        self.total += 1
+        return tally, tally.count, self.total - 1
+
+    @property
+    def next_index(self) -> int:
+        return self.total + self.module_events
+
+    # ---- events ---------------------------------------------------------------------------------------------
+
+    def value(self, kind: str, layer_type: str, tensor: Tensor) -> tuple[Name, Record | None]:
+        """A value that no operation made: an input, a buffer that is used for the first time in this pass."""
+        index, name = self.next_index, self.count(self.tally_for(layer_type))
+        if not name[0].looked_at:
+            return name, None
+        event = Event(kind, index, self.rollout, self.frame, name, None, facts_of(tensor))
+        return name, self.look(event, tensor)
+
+    def look(self, event: Event, tensor: Tensor) -> Record | None:
+        """Keep an operation, input or buffer if it is wanted."""
+        record = None
+        try:
+            spec = self.rules.spec_for_op(event, self.history or _NO_PAST)
+            if spec is not None:
+                record = self._keep(event, tensor, spec)
+        except Exception as raised:
+            self._failed(event, raised)
+        self._after(event)
+        return record
+
+    def module(self, kind: str, frame: Frame, tensors: list[Tensor]) -> list[Record]:
+        """A module call begins, with these tensors among its arguments, or ends, with these among its results."""
+        index = self.next_index
+        self.module_events += 1
+        facts = [facts_of(tensor) for tensor in tensors]
+        first = Event(kind, index, self.rollout, frame, None, 0 if len(tensors) > 1 else None, facts[0] if facts else None)
+        records = []
+        try:
+            spec = self.rules.spec_for_module(first, self.history or _NO_PAST)
+            if spec is not None:
+                others = [first.beside(i, facts[i]) for i in range(1, len(tensors))]
+                pairs = zip([first, *others], tensors or [None], strict=True)
+                records = [self._keep(event, tensor, spec) for event, tensor in pairs]
+        except Exception as raised:
+            self._failed(first, raised)
+        self._after(first)
+        return records
+
+    def _after(self, event: Event) -> None:
+        if self.trail is not None:
+            self.trail.append(event)
+        stop = False
+        if self.stopping:
+            try:
+                stop = self.rules.stops(event, self.history or _NO_PAST)
+            except Exception as raised:
+                self._failed(event, raised)
+        if self.history is not None:
+            self.history.add(event)
+        if stop:
+            self.stopped = True
+            raise Stopped
+
+    # ---- keeping --------------------------------------------------------------------------------------------
+
+    def _keep(self, event: Event, tensor: Tensor | None, spec: CaptureSpec) -> Record:
+        history = self.history.snapshot() if self.history is not None else NO_HISTORY
+        record = Record(self.kept, event, spec, history)
+        if tensor is not None and spec.save_activation:
+            if self.prepare is not None:
+                self.prepare()
+            saved = self.keeper.keep(tensor)
+            if spec.keep_grad:
+                self._connect(record, tensor, spec)
+            record._saved = spec.converted(saved) if spec.converts else saved
+        self.kept += 1
+        self.sink(record)
+        return record
+
+    def _connect(self, record: Record, tensor: Tensor, spec: CaptureSpec) -> None:
+        if not tensor.requires_grad or is_functorch_wrapped(tensor):  # valid only inside torch.func.grad and the like
+            return
+        if spec.converts:
+            with torch.enable_grad():
+                tensor = spec.converted(tensor)
+        self.connections.add(record, tensor)  # type: ignore[arg-type]
+        record._connections = self.connections
+
+    def before_write(self, tensor: Tensor) -> None:
+        """The memory of `tensor` is about to be overwritten."""
+        if self.connections.by_index:
+            with no_torch_function():
+                self.connections.before_write(tensor)
+
+    def _failed(self, event: Event, raised: Exception) -> None:
+        if self.failure is not None:
+            return
+        if isinstance(raised, WrongAnswer):
+            self.failure = raised
+            return
+        what = " or ".join(rule.argument for rule in self.rules.all_rules if rule.predicates) or "CaptureSpec"
+        self.failure = ArgumentError(f"{what}: {type(raised).__name__} for {event.label}: {raised}")
+        self.failure.__cause__ = raised
+
+
+_NO_PAST = History(0)
+
+

@@ -1,0 +1,134 @@
+"""The tracer of a single pass: records the whole structure as a full log does, and observes like the light one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from .._torch import no_torch_function
+from ..capture.containers import flat_tensors
+from ..capture.identity import Identity, Residents
+from ..capture.keeping import Keeper
+from ..capture.naming import layer_type_of
+from ..capture.records import ModuleCall, Recording, Value
+from ..capture.tracer import Tracer
+from ..graph.link import argument_values
+from .events import Event, Frame, Name
+from .observe import Observer
+from .recording import Record
+
+
+class ConnectedIdentity(Identity):
+    """Tells the observer what is about to be overwritten: it may hold tensors that are connected to autograd."""
+
+    observer: Observer
+
+    def before_write(self, tensor: Tensor) -> None:
+        self.observer.before_write(tensor)
+        super().before_write(tensor)
+
+    def expose(self, tensor: Any) -> None:
+        if isinstance(tensor, Tensor):
+            self.observer.before_write(tensor)
+        super().expose(tensor)
+
+
+class StructuralTracer(Tracer):
+    """A full tracer that keeps no values, and tells an observer of every event."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        residents: Residents,
+        modules: list[nn.Module],
+        keeper: Keeper,
+        identity: type[Identity],
+        *,
+        observer: Observer,
+    ) -> None:
+        self.observer = observer
+        observer.keeper = keeper
+        self.watch = recording.chooser = Watch(recording, observer)  # type: ignore[assignment]
+        super().__init__(recording, residents, modules, keeper, ConnectedIdentity)
+        assert isinstance(self.identity, ConnectedIdentity)
+        self.identity.observer = observer
+
+    def enter_module(
+        self, module: nn.Module, is_forward: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> ModuleCall | None:
+        call = super().enter_module(module, is_forward, args, kwargs)
+        if call is not None and not self.observer.stopped:
+            self.watch.module_entered(call, (*args, *kwargs.values()))
+        return call
+
+
+class Watch:
+    """Stands where the chooser of a full log does: it is shown every new value, and tells the observer."""
+
+    def __init__(self, recording: Recording, observer: Observer) -> None:
+        self.recording = recording
+        self.observer = observer
+        self.names: dict[int, Name] = {}  # by index of the value
+
+    def consider(self, new: list[tuple[Value, Tensor]], module_call: int) -> None:
+        considered, new[:] = list(new), []
+        for value, tensor in considered:
+            if not self.observer.stopped:
+                self._value(value, tensor)
+
+    def _value(self, value: Value, tensor: Tensor) -> None:
+        observer = self.observer
+        if value.role == "output":
+            return
+        if value.role == "source":
+            self.names[value.index] = observer.count(observer.tally_for("source"))
+            return
+        if value.role != "op":
+            kind = "input" if value.role == "input" else "buffer"
+            name, record = observer.value(kind, kind, tensor)
+            self.names[value.index] = name
+            _save(value, record)
+            return
+        index, name = observer.next_index, observer.count(observer.tally_for(layer_type_of(value, self.recording.calls)))
+        self.names[value.index] = name
+        if name[0].looked_at:
+            call = self.recording.calls[value.call]
+            parents = [self.names.get(parent.index) for _, parent in argument_values(call) if parent.role != "param"]
+            known = tuple([parent for parent in parents if parent is not None])
+            frame, position = observer.frame, value.position
+            event = Event(
+                "op", index, observer.rollout, frame, name, position, value.facts, call.function, call.site, known
+            )
+            _save(value, observer.look(event, tensor))
+
+    def module_entered(self, call: ModuleCall, arguments: tuple[Any, ...]) -> None:
+        info = self.recording.modules[call.module]
+        frame = Frame(call.module, info.address, info.class_name, call.number, self.observer.frame)
+        self.observer.frame = frame
+        if self.observer.rules.wants_module(info.address) or self.observer.trail is not None:
+            with no_torch_function():
+                self.observer.module("module_enter", frame, flat_tensors(arguments))
+        else:
+            self.observer.module_events += 1
+
+    def module_left(self, call: ModuleCall, returned: list[tuple[Value, Tensor]]) -> None:
+        frame = self.observer.frame
+        if frame is None or self.observer.stopped:
+            return
+        try:
+            if self.observer.rules.wants_module(frame.address) or self.observer.trail is not None:
+                records = self.observer.module("module_exit", frame, [tensor for _, tensor in returned])
+                for (value, _), record in zip(returned, records, strict=False):
+                    _save(value, record)
+            else:
+                self.observer.module_events += 1
+        finally:
+            self.observer.frame = frame.parent
+
+
+def _save(value: Value, record: Record | None) -> None:
+    """Put a kept value into the structure."""
+    if record is not None and value.saved is None and value.role != "param":
+        _ = value.facts
+        value.saved = record._saved

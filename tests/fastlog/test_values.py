@@ -1,0 +1,55 @@
+"""What is kept is what a full log saves, on every tiny model, whatever happens to the tensors later."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.models import Case
+from tests.test_oracle import Run, content, every_run, plain_run, prepared, surroundings, tensors_in
+
+import torchlens as tl
+from torchlens.capture.naming import layer_type_of
+from torchlens.fastlog import Recorder, Recording, record
+
+#: What a full log adds so that its graph is right: changes through other tensors, tensors that nobody is seen to make.
+SYNTHETIC = ("aliasupdate", "implicitview")
+
+
+def full(case: Case, mode: str) -> list[tuple[str, Any]]:
+    run = prepared(case, mode)
+    with surroundings(case, mode):
+        recording = tl.log_forward_pass(run.model, run.args, run.kwargs)._recording
+    values = [value for value in recording.values if value.role not in ("output", "source")]
+    return [(layer_type_of(value, recording.calls), content(value.saved)) for value in values]
+
+
+def kept(recording: Recording) -> list[tuple[str, Any]]:
+    return [(record.context.layer_type, content(record.activation)) for record in recording]
+
+
+def overwrite(run: Run) -> None:
+    """What a user may do afterwards."""
+    for tensor in tensors_in([run.output, run.inputs]):
+        if tensor.is_floating_point() and tensor.layout.__str__() == "torch.strided" and not tensor.is_nested:
+            tensor.detach().zero_()
+
+
+@every_run
+def test_record_keeps_what_a_log_saves(case: Case, mode: str) -> None:
+    run = prepared(case, mode)
+    with surroundings(case, mode):
+        recording = record(run.model, run.args, run.kwargs, keep_op=True)
+    assert kept(recording) == full(case, mode)
+
+
+@every_run
+def test_recorder_keeps_what_a_log_saves(case: Case, mode: str) -> None:
+    run = prepared(case, mode)
+    with surroundings(case, mode), Recorder(run.model, keep_op=True) as recorder:
+        run.output = recorder.log(run.args, run.kwargs)
+    expected = [entry for entry in full(case, mode) if entry[0] not in SYNTHETIC]
+    assert kept(recorder.recording) == expected
+    assert [*map(content, tensors_in(run.output))] == [*map(content, tensors_in(plain_run(case, mode).output))]
+    with surroundings(case, mode):
+        overwrite(run)
+    assert kept(recorder.recording) == expected
