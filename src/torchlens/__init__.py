@@ -6,6 +6,7 @@
 torch.Size([5, 5])
 """
 
+from . import fastlog
 from .api import (
     get_model_metadata,
     log_backward,
@@ -25,6 +26,7 @@ from .errors import (
     ReplayError,
     TorchLensError,
 )
+from .fastlog.pluck import pluck
 from .graph.cost import Cost, register_formula, unregister_formula
 from .log.backward import BackwardPass, GradFnLog
 from .log.layer_log import LayerLog
@@ -62,12 +64,14 @@ __all__ = [
     "ReplayError",
     "TorchLensError",
     "ValidationReport",
+    "fastlog",
     "get_model_activations",
     "get_model_metadata",
     "get_model_structure",
     "lint",
     "log_backward",
     "log_forward_pass",
+    "pluck",
     "register_formula",
     "show_model_graph",
     "unregister_formula",

@@ -6,8 +6,9 @@ Record(relu_1_2  float32[5, 5]  pass 0)
 """
 
 from .context import RecordContext
+from .preview import Preview, dry_run
 from .recorder import Recorder, record
 from .recording import Record, Recording
 from .spec import CaptureSpec
 
-__all__ = ["CaptureSpec", "Record", "RecordContext", "Recorder", "Recording", "record"]
+__all__ = ["CaptureSpec", "Preview", "Record", "RecordContext", "Recorder", "Recording", "dry_run", "record"]

@@ -73,6 +73,7 @@ class LeanTracer(Tracer):
             for _, tensor in input_tensors(list(args), kwargs):
                 self.keeper.mark_foreign(tensor)
                 self.known[id(tensor)] = (ref(tensor), observer.value("input", "input", tensor)[0])
+        observer.end_if_stopped()
         self._surroundings.enter_context(prepared_surroundings(is_tracer))
         if self._scripted:
             self._surroundings.enter_context(Fallback(self))
@@ -179,6 +180,8 @@ class LeanTracer(Tracer):
             facts, site, frame = facts_of(tensor), _site(), observer.frame
             event = Event("op", index, observer.rollout, frame, name, position, facts, function, site, parents)
             observer.look(event, tensor)
+        if observer.stopped:
+            observer.end_if_stopped()
 
     def _parents(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Name, ...]:
         names = [self._name(tensor) for tensor in flat_tensors(args)]
@@ -229,6 +232,7 @@ class LeanTracer(Tracer):
     def _count_buffer(self, tensor: Tensor) -> None:
         with no_torch_function():
             self.known[id(tensor)] = (ref(tensor), self.observer.value("buffer", "buffer", tensor)[0])
+        self.observer.end_if_stopped()
 
     def _before_overwriting(self, tensor: Tensor, *, for_good: bool) -> None:
         self.observer.before_write(tensor)
@@ -241,9 +245,7 @@ class LeanTracer(Tracer):
 
     # ---- modules --------------------------------------------------------------------------------------------
 
-    def enter_module(  # type: ignore[override]
-        self, module: nn.Module, is_forward: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Frame | None:
+    def enter_module(self, module: nn.Module, is_forward: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         number = self.module_numbers.get(id(module))
         if number is None:
             return None
@@ -298,6 +300,7 @@ class LeanTracer(Tracer):
                 observer.module(kind, frame, tensors)
         finally:
             self.busy = busy
+        observer.end_if_stopped()
 
 
 def _site() -> Site:
@@ -313,5 +316,3 @@ def _site() -> Site:
             break
         frame = frame.f_back
     return tuple(pairs)
-
-

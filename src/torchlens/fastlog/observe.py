@@ -15,6 +15,7 @@ from ..capture.keeping import Keeper
 from ..capture.naming import depends_on_site, layer_type_at
 from ..capture.records import Site
 from ..errors import ArgumentError
+from ..selectors import described
 from .events import NO_HISTORY, Event, Frame, History, Name, Rollout, Tally, facts_of
 from .recording import Record
 from .rules import Rules, WrongAnswer
@@ -35,8 +36,10 @@ class Observer:
         self.connections = Connections()
         self.history = History(history_size) if rules.remembers else None
         self.trail: list[Event] | None = None  # every event, if someone wants to try other rules on them
+        self.values_of: dict[int, list[int]] = {}  # and the values of each, by its index
         self.failure: ArgumentError | None = None  # the first; the forward pass goes on
-        self.stopped = False
+        self.stopped = False  # whatever still happens in this pass is not looked at
+        self._left = False
         self.stopping = not rules.stop.is_empty
         self.rollout = Rollout(-1, None)
         self.frame: Frame | None = None  # the running module call
@@ -50,7 +53,7 @@ class Observer:
     def begin(self, rollout: Rollout) -> None:
         """A new forward pass."""
         self.rollout = rollout
-        self.stopped = False
+        self.stopped = self._left = False
         self.rules.stop.matched.clear()
         self.frame = None
         self.total = self.module_events = 0
@@ -115,14 +118,15 @@ class Observer:
         index = self.next_index
         self.module_events += 1
         facts = [facts_of(tensor) for tensor in tensors]
-        first = Event(kind, index, self.rollout, frame, None, 0 if len(tensors) > 1 else None, facts[0] if facts else None)
-        records = []
+        position = 0 if len(tensors) > 1 else None
+        first = Event(kind, index, self.rollout, frame, None, position, facts[0] if facts else None)
+        records: list[Record] = []
         try:
             spec = self.rules.spec_for_module(first, self.history or _NO_PAST)
             if spec is not None:
-                others = [first.beside(i, facts[i]) for i in range(1, len(tensors))]
-                pairs = zip([first, *others], tensors or [None], strict=True)
-                records = [self._keep(event, tensor, spec) for event, tensor in pairs]
+                events = [first, *(first.beside(i, facts[i]) for i in range(1, len(tensors)))]
+                given: list[Tensor | None] = [*tensors] or [None]
+                records = [self._keep(event, tensor, spec) for event, tensor in zip(events, given, strict=True)]
         except Exception as raised:
             self._failed(first, raised)
         self._after(first)
@@ -139,8 +143,12 @@ class Observer:
                 self._failed(event, raised)
         if self.history is not None:
             self.history.add(event)
-        if stop:
-            self.stopped = True
+        self.stopped = self.stopped or stop
+
+    def end_if_stopped(self) -> None:
+        """Leave the forward pass if it is time; once only, as the model may have its own thoughts about exceptions."""
+        if self.stopped and not self._left:
+            self._left = True
             raise Stopped
 
     # ---- keeping --------------------------------------------------------------------------------------------
@@ -175,16 +183,18 @@ class Observer:
                 self.connections.before_write(tensor)
 
     def _failed(self, event: Event, raised: Exception) -> None:
-        if self.failure is not None:
-            return
-        if isinstance(raised, WrongAnswer):
-            self.failure = raised
-            return
-        what = " or ".join(rule.argument for rule in self.rules.all_rules if rule.predicates) or "CaptureSpec"
-        self.failure = ArgumentError(f"{what}: {type(raised).__name__} for {event.label}: {raised}")
-        self.failure.__cause__ = raised
+        self.failure = self.failure or failure_of(self.rules, event, raised)
+
+
+def failure_of(rules: Rules, event: Event, raised: Exception) -> ArgumentError:
+    """What to tell the user when something of his raised."""
+    if isinstance(raised, WrongAnswer):
+        return raised
+    asked = [f"{rule.argument} {described(p)}" for rule in rules.all_rules for p in rule.predicates]
+    what = f"the predicate {' or '.join(asked)}" if asked else "keeping a record"
+    error = ArgumentError(f"{what} raised {type(raised).__name__} for {event.label}: {raised}")
+    error.__cause__ = raised
+    return error
 
 
 _NO_PAST = History(0)
-
-

@@ -175,11 +175,15 @@ class Recorder:
         self._recording = recording
         if raised[0] is not None or not self._tracer.passes:
             return
+        self._warn(recording)
+
+    def _warn(self, recording: Recording) -> None:
+        """Say what was asked for and never seen."""
         unmatched = [*self._rules.op.unmatched(), *self._rules.module.unmatched()]
         recording.warnings += [f"nothing was chosen by {described(selector)}" for selector in unmatched]
         recording.warnings += never_stopped(self._rules)
         for warning in recording.warnings:
-            warnings.warn(warning, FidelityWarning, stacklevel=2)
+            warnings.warn(warning, FidelityWarning, stacklevel=3)
 
     def log(
         self,
@@ -240,6 +244,7 @@ def check_training(train_mode: bool) -> bool:
 
 def never_stopped(rules: Rules) -> list[str]:
     missing = [*rules.stop.unmatched(), *(p for p in rules.stop.predicates if p not in rules.stop.matched)]
-    return [f"stop_after: nothing was chosen by {described(selector)}; the forward pass ran to its end" for selector in missing]
-
-
+    return [
+        f"stop_after: nothing was chosen by {described(selector)}; the forward pass ran to its end"
+        for selector in missing
+    ]

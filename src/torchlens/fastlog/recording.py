@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 import torch
@@ -116,10 +117,10 @@ class Records(Sequence[Record]):
         return iter(self.records)
 
     @overload
-    def __getitem__(self, key: slice) -> list[Record]: ...
+    def __getitem__(self, key: int | str) -> Record: ...
 
     @overload
-    def __getitem__(self, key: int | str) -> Record: ...
+    def __getitem__(self, key: slice) -> list[Record]: ...
 
     def __getitem__(self, key: Any) -> Any:
         """A record by number, by label (short will do), by the module that returned it."""
@@ -189,7 +190,7 @@ class Records(Sequence[Record]):
 
 def data_frame(rows: list[dict[str, Any]]) -> Any:
     try:
-        import pandas
+        pandas: Any = import_module("pandas")
     except ImportError as error:
         raise ImportError("to_pandas needs pandas: pip install pandas") from error
     return pandas.DataFrame(rows)

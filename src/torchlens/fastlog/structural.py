@@ -76,11 +76,14 @@ class Watch:
         for value, tensor in considered:
             if not self.observer.stopped:
                 self._value(value, tensor)
+        self.observer.end_if_stopped()
 
     def _value(self, value: Value, tensor: Tensor) -> None:
         observer = self.observer
         if value.role == "output":
             return
+        if observer.trail is not None:
+            observer.values_of[observer.next_index] = [value.index]
         if value.role == "source":
             self.names[value.index] = observer.count(observer.tally_for("source"))
             return
@@ -90,8 +93,8 @@ class Watch:
             self.names[value.index] = name
             _save(value, record)
             return
-        index, name = observer.next_index, observer.count(observer.tally_for(layer_type_of(value, self.recording.calls)))
-        self.names[value.index] = name
+        index = observer.next_index
+        self.names[value.index] = name = observer.count(observer.tally_for(layer_type_of(value, self.recording.calls)))
         if name[0].looked_at:
             call = self.recording.calls[value.call]
             parents = [self.names.get(parent.index) for _, parent in argument_values(call) if parent.role != "param"]
@@ -109,6 +112,7 @@ class Watch:
         if self.observer.rules.wants_module(info.address) or self.observer.trail is not None:
             with no_torch_function():
                 self.observer.module("module_enter", frame, flat_tensors(arguments))
+            self.observer.end_if_stopped()
         else:
             self.observer.module_events += 1
 
@@ -118,6 +122,8 @@ class Watch:
             return
         try:
             if self.observer.rules.wants_module(frame.address) or self.observer.trail is not None:
+                if self.observer.trail is not None:
+                    self.observer.values_of[self.observer.next_index] = [value.index for value, _ in returned]
                 records = self.observer.module("module_exit", frame, [tensor for _, tensor in returned])
                 for (value, _), record in zip(returned, records, strict=False):
                     _save(value, record)
@@ -125,6 +131,7 @@ class Watch:
                 self.observer.module_events += 1
         finally:
             self.observer.frame = frame.parent
+        self.observer.end_if_stopped()
 
 
 def _save(value: Value, record: Record | None) -> None:
