@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -19,13 +20,14 @@ class Tally:
     All that can be decided by the type alone is decided when the type is first met.
     """
 
-    __slots__ = ("count", "layer_type", "looked_at", "spec")
+    __slots__ = ("count", "kept_unasked", "layer_type", "looked_at", "spec")
 
     def __init__(self, layer_type: str) -> None:
         self.layer_type = layer_type
         self.count = 0
         self.looked_at = False  # may someone want one of these, or know of it?
         self.spec: Any = None  # a CaptureSpec, if all of them are kept
+        self.kept_unasked = False  # just as they are, and nobody wants to know
 
 
 #: A value by its type, its number among those and its number among all.
@@ -75,7 +77,7 @@ class Event:
         facts: Facts | None,
         function: Function | str | None = None,
         site: Site = (),
-        parents: tuple[Any, ...] = (),
+        parents: Sequence[Any] | Callable[[], Sequence[Any]] = (),
     ) -> None:
         self.kind = kind
         self.index = index
@@ -86,7 +88,7 @@ class Event:
         self.facts = facts  # shape, type and device; None where there is no tensor
         self.function = function  # or its name, where the event comes from a file
         self.site = site
-        self.parents = parents  # names, or labels
+        self.parents = parents  # names, or labels; or what gives them
 
     @property
     def label(self) -> str:
@@ -102,7 +104,8 @@ class Event:
         return operator_at(self.function.name, self.site) or self.function.name
 
     def parent_labels(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(p if isinstance(p, str) else label_of(p) for p in self.parents))
+        parents = self.parents() if callable(self.parents) else self.parents
+        return tuple(dict.fromkeys(p if isinstance(p, str) else label_of(p) for p in parents))
 
     def module_stack(self) -> tuple[str, ...]:
         stack, frame = [], self.frame

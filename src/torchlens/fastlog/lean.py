@@ -7,7 +7,7 @@ values, no versions of memory: what a parent is, is known by the tensor object a
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from types import FrameType
 from typing import Any
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-from .._torch import UninitializedTensorMixin, no_torch_function
+from .._torch import UninitializedTensorMixin, mode_stack, no_torch_function
 from ..capture.containers import flat_tensors
 from ..capture.dispatcher import Fallback
 from ..capture.functions import Function
@@ -32,7 +32,10 @@ from ..errors import ArgumentError
 from .events import Event, Frame, Name, Rollout, facts_of
 from .observe import Observer, Stopped
 
-_PLAIN = {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.Size, torch.layout}
+#: What is, or holds, no value that could be a parent.
+_NO_PARENTS = {
+    int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.Size, torch.layout, Parameter
+}  # fmt: skip
 
 
 class LeanTracer(Tracer):
@@ -54,6 +57,7 @@ class LeanTracer(Tracer):
         self.sample_id: Any = None  # of the next pass
         self.may_stop = False  # is there someone who waits for the pass to be stopped?
         self.wanted = [observer.rules.wants_module(info.address) for info in self.infos]
+        self.alone = True  # nobody else would see what is done here
         self.due: int | None = None  # a module whose call has begun, but not its forward
         self._scripted = any(isinstance(module, torch.jit.ScriptModule) for module in self.modules)
         self._surroundings = ExitStack()
@@ -74,6 +78,7 @@ class LeanTracer(Tracer):
                 self.keeper.mark_foreign(tensor)
                 self.known[id(tensor)] = (ref(tensor), observer.value("input", "input", tensor)[0])
         observer.end_if_stopped()
+        self.alone = not mode_stack()
         self._surroundings.enter_context(prepared_surroundings(is_tracer))
         if self._scripted:
             self._surroundings.enter_context(Fallback(self))
@@ -102,66 +107,65 @@ class LeanTracer(Tracer):
     def _record(self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if self.observer.stopped:
             return func(*args, **kwargs)
-        self._meet(args)
+        parents: list[Name] = []
+        known = self.known
+        for argument in args:
+            kind = type(argument)
+            if kind is Tensor:
+                entry = known.get(id(argument))
+                if entry is not None and entry[0]() is argument:
+                    parents.append(entry[1])
+                else:
+                    parents.append(self._first_seen(argument))
+            elif kind not in _NO_PARENTS:
+                self._meet(argument, parents)
         if kwargs:
-            self._meet(kwargs.values())
+            for key, argument in kwargs.items():
+                self._meet(argument, parents if key != "out" else [])
         if function.written is not None or function.escapes or "out" in kwargs:
-            return self._record_write(function, func, args, kwargs)
+            return self._record_write(function, func, args, kwargs, parents)
         self.busy = True
         try:
             result = func(*args, **kwargs)
             if type(result) is Tensor:
-                self._made(function, result, None, args, kwargs)
-            elif type(result) not in _PLAIN:
-                self._made_several(function, result, args, kwargs)
+                self._made(function, result, None, parents)
+            elif type(result) not in _NO_PARENTS:
+                self._made_several(function, result, parents)
         finally:
             self.busy = False
         return result
 
-    def _meet(self, arguments: Iterable[Any]) -> None:
-        """Look for tensors that were not seen in this pass yet."""
-        known = self.known
-        for argument in arguments:
-            kind = type(argument)
-            if kind is Tensor:
-                entry = known.get(id(argument))
-                if entry is None or entry[0]() is not argument:
-                    self._first_seen(argument)
-            elif kind is Parameter or kind in _PLAIN:
-                continue
-            elif kind is list or kind is tuple:
-                self._meet(argument)
-            elif isinstance(argument, Tensor):
-                if not isinstance(argument, Parameter) and self._name(argument) is None:
-                    self._first_seen(argument)
-            elif kind is slice:
-                self._meet((argument.start, argument.stop, argument.step))
-            elif isinstance(argument, Mapping):
-                self._meet(argument.values())
+    def _meet(self, argument: Any, parents: list[Name]) -> None:
+        """Name the tensors in an argument; some may not have been seen in this pass yet."""
+        if type(argument) in _NO_PARENTS:
+            return
+        if isinstance(argument, Tensor):
+            if not isinstance(argument, Parameter):
+                parents.append(self._name(argument) or self._first_seen(argument))
+        elif isinstance(argument, (list, tuple)):
+            for member in argument:
+                self._meet(member, parents)
+        elif isinstance(argument, slice):
+            self._meet((argument.start, argument.stop, argument.step), parents)
+        elif isinstance(argument, Mapping):
+            self._meet(list(argument.values()), parents)
 
-    def _first_seen(self, tensor: Tensor) -> None:
+    def _first_seen(self, tensor: Tensor) -> Name:
         """A buffer that is used for the first time, or a tensor from elsewhere."""
         observer = self.observer
         with no_torch_function():
             self.keeper.mark_foreign(tensor)
         if self.buffers.get(id(tensor)) is tensor:
-            self._count_buffer(tensor)
-        else:
-            self.known[id(tensor)] = (ref(tensor), observer.count(observer.tally_for("source")))
+            return self._count_buffer(tensor)
+        name = observer.count(observer.tally_for("source"))
+        self.known[id(tensor)] = (ref(tensor), name)
+        return name
 
     def _name(self, tensor: Tensor) -> Name | None:
         entry = self.known.get(id(tensor))
         return entry[1] if entry is not None and entry[0]() is tensor else None
 
-    def _made(
-        self,
-        function: Function,
-        tensor: Tensor,
-        position: int | None,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        parents: tuple[Name, ...] | None = None,
-    ) -> None:
+    def _made(self, function: Function, tensor: Tensor, position: int | None, parents: list[Name]) -> None:
         """A call has given a tensor its value."""
         observer = self.observer
         tally = observer.tallies.get(function) or observer.tally_of(function, _site)
@@ -169,43 +173,34 @@ class LeanTracer(Tracer):
         observer.total = total + 1
         tally.count = count = tally.count + 1
         name = (tally, count, total)
+        self.known[id(tensor)] = (ref(tensor), name)
         if not tally.looked_at:
-            self.known[id(tensor)] = (ref(tensor), name)
+            return
+        index, frame = total + observer.module_events, observer.frame
+        if tally.kept_unasked and self.alone:
+            fields = ("op", index, observer.rollout, frame, name, position, None, function, _site(), parents)
+            observer.keep_unasked(fields, tensor)
             return
         with no_torch_function():
-            if parents is None:
-                parents = self._parents(args, kwargs)
-            self.known[id(tensor)] = (ref(tensor), name)
-            index = total + observer.module_events
-            facts, site, frame = facts_of(tensor), _site(), observer.frame
-            event = Event("op", index, observer.rollout, frame, name, position, facts, function, site, parents)
+            facts = facts_of(tensor)
+            event = Event("op", index, observer.rollout, frame, name, position, facts, function, _site(), parents)
             observer.look(event, tensor)
         if observer.stopped:
             observer.end_if_stopped()
 
-    def _parents(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Name, ...]:
-        names = [self._name(tensor) for tensor in flat_tensors(args)]
-        if kwargs:
-            named = [argument for name, argument in kwargs.items() if name != "out"]
-            names += [self._name(tensor) for tensor in flat_tensors(named)]
-        return tuple([name for name in names if name is not None])
-
-    def _made_several(
-        self, function: Function, result: Any, args: Sequence[Any], kwargs: Mapping[str, Any], parents: Any = None
-    ) -> None:
+    def _made_several(self, function: Function, result: Any, parents: list[Name]) -> None:
         if isinstance(result, Tensor):
-            self._made(function, result, None, args, kwargs, parents)
+            self._made(function, result, None, parents)
             return
-        with no_torch_function():
-            parents = parents or self._parents(args, kwargs)
-            members = result if isinstance(result, (tuple, list)) else [result]
-            flat = all(isinstance(member, Tensor) or member is None for member in members)
-            tensors = members if flat else flat_tensors(members)
-        for position, tensor in enumerate(tensors):
+        members = result if isinstance(result, (tuple, list)) else [result]
+        flat = all(isinstance(member, Tensor) or member is None for member in members)
+        for position, tensor in enumerate(members if flat else flat_tensors(members)):
             if tensor is not None:
-                self._made(function, tensor, position, args, kwargs, parents)
+                self._made(function, tensor, position, parents)
 
-    def _record_write(self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    def _record_write(
+        self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], parents: list[Name]
+    ) -> Any:
         """A call that overwrites some of its arguments, or hands out memory."""
         self.busy = True
         try:
@@ -214,25 +209,26 @@ class LeanTracer(Tracer):
                 written = flat_tensors([*targets, kwargs["out"]] if "out" in kwargs else targets)
                 for tensor in flat_tensors(args[:1]) if function.escapes else written:
                     self._before_overwriting(tensor, for_good=function.escapes)
-                parents = self._parents(args, kwargs)
             result = func(*args, **kwargs)
             returned = {id(tensor) for tensor in flat_tensors([result])}
-            self._made_several(function, result, args, kwargs, parents)
+            self._made_several(function, result, parents)
             for tensor in written:
                 if id(tensor) in returned or isinstance(tensor, UninitializedTensorMixin):
                     continue
                 if self.buffers.get(id(tensor)) is tensor:
                     self._count_buffer(tensor)
                 else:
-                    self._made(function, tensor, None, args, kwargs, parents)
+                    self._made(function, tensor, None, parents)
         finally:
             self.busy = False
         return result
 
-    def _count_buffer(self, tensor: Tensor) -> None:
+    def _count_buffer(self, tensor: Tensor) -> Name:
         with no_torch_function():
-            self.known[id(tensor)] = (ref(tensor), self.observer.value("buffer", "buffer", tensor)[0])
+            name = self.observer.value("buffer", "buffer", tensor)[0]
+        self.known[id(tensor)] = (ref(tensor), name)
         self.observer.end_if_stopped()
+        return name
 
     def _before_overwriting(self, tensor: Tensor, *, for_good: bool) -> None:
         self.observer.before_write(tensor)
@@ -304,9 +300,9 @@ class LeanTracer(Tracer):
 
 
 def _site() -> Site:
-    """The frames from here out to the first that is the user's."""
-    frame: FrameType | None = sys._getframe(3)
-    pairs: list[Any] = []
+    """The frames from the call out to the first that is the user's."""
+    frame: FrameType | None = sys._getframe(4)
+    pairs: Site = ()
     while frame is not None:
         code = frame.f_code
         if code is MODULE_BOUNDARY:
@@ -315,4 +311,4 @@ def _site() -> Site:
         if not is_library_code(code):
             break
         frame = frame.f_back
-    return tuple(pairs)
+    return pairs

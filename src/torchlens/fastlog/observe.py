@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from ..selectors import described
 from .events import NO_HISTORY, Event, Frame, History, Name, Rollout, Tally, facts_of
 from .recording import Record
 from .rules import Rules, WrongAnswer
-from .spec import CaptureSpec
+from .spec import AS_IT_IS, CaptureSpec
 
 
 class Stopped(BaseException):
@@ -78,6 +79,9 @@ class Observer:
             asked = rules.op.may_want(layer_type) or rules.stop.may_want(layer_type)
             everything = self.history is not None or self.trail is not None
             tally.looked_at = asked or everything or tally.spec is not None
+            tally.kept_unasked = tally.spec == AS_IT_IS and not (
+                (asked and rules.names_some) or everything or self.stopping
+            )
         return tally
 
     def count(self, tally: Tally) -> Name:
@@ -151,6 +155,20 @@ class Observer:
             raise Stopped
 
     # ---- keeping --------------------------------------------------------------------------------------------
+
+    def keep_unasked(self, fields: tuple[Any, ...], tensor: Tensor) -> Record | None:
+        """Keep an operation as it is. Its event is made of these fields when someone wants to know."""
+        try:
+            if self.prepare is not None:
+                self.prepare()
+            record = Record(self.kept, fields, AS_IT_IS)
+            record._saved = self.keeper.keep(tensor)
+            self.kept += 1
+            self.sink(record)
+            return record
+        except Exception as raised:
+            self._failed(Event(*fields), raised)
+            return None
 
     def _keep(self, event: Event, tensor: Tensor | None, spec: CaptureSpec) -> Record:
         history = self.history.snapshot() if self.history is not None else NO_HISTORY

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..errors import ArgumentError, LayerNotFoundError, PassNeededError, near
 from ..words import human_size
 from .context import FIELDS, RecordContext
-from .events import Event, Snapshot
+from .events import NO_HISTORY, Event, Snapshot, facts_of
 
 if TYPE_CHECKING:
     from ..capture.following import Connections
@@ -39,16 +39,27 @@ class Record:
     ('relu_1_2', torch.Size([5, 5]), ('add_1_1',))
     """
 
-    __slots__ = ("_connections", "_event", "_history", "_saved", "_stored", "index", "spec")
+    __slots__ = ("_connections", "_history", "_saved", "_stored", "_what", "index", "spec")
 
-    def __init__(self, index: int, event: Event, spec: CaptureSpec, history: Snapshot) -> None:
+    def __init__(
+        self, index: int, what: Event | tuple[Any, ...], spec: CaptureSpec, history: Snapshot = NO_HISTORY
+    ) -> None:
         self.index = index  # place among the records
         self.spec = spec
-        self._event = event
+        self._what = what
         self._history = history
         self._saved: Tensor | None = None
         self._stored: StoredValue | None = None
         self._connections: Connections | None = None
+
+    @property
+    def _event(self) -> Event:
+        """Made when it is first asked for, of what was noted."""
+        if isinstance(self._what, tuple):
+            event = self._what = Event(*self._what)
+            if event.facts is None and self._saved is not None:
+                event.facts = facts_of(self._saved)
+        return self._what
 
     @property
     def activation(self) -> Tensor | None:

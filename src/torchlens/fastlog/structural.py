@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -10,8 +11,7 @@ from .._torch import no_torch_function
 from ..capture.containers import flat_tensors
 from ..capture.identity import Identity, Residents
 from ..capture.keeping import Keeper
-from ..capture.naming import layer_type_of
-from ..capture.records import ModuleCall, Recording, Value
+from ..capture.records import Call, ModuleCall, Recording, Value
 from ..capture.tracer import Tracer
 from ..graph.link import argument_values
 from .events import Event, Frame, Name
@@ -93,17 +93,24 @@ class Watch:
             self.names[value.index] = name
             _save(value, record)
             return
+        call = self.recording.calls[value.call]
+        tally = observer.tallies.get(call.function) or observer.tally_of(call.function, lambda: call.site)
         index = observer.next_index
-        self.names[value.index] = name = observer.count(observer.tally_for(layer_type_of(value, self.recording.calls)))
-        if name[0].looked_at:
-            call = self.recording.calls[value.call]
-            parents = [self.names.get(parent.index) for _, parent in argument_values(call) if parent.role != "param"]
-            known = tuple([parent for parent in parents if parent is not None])
-            frame, position = observer.frame, value.position
-            event = Event(
-                "op", index, observer.rollout, frame, name, position, value.facts, call.function, call.site, known
-            )
-            _save(value, observer.look(event, tensor))
+        self.names[value.index] = name = observer.count(tally)
+        if not tally.looked_at:
+            return
+        # Whose child it is can be told later from the call, which stays.
+        parents = partial(self._parents, call)
+        frame, function = observer.frame, call.function
+        fields = ("op", index, observer.rollout, frame, name, value.position, value.facts, function, call.site, parents)
+        if tally.kept_unasked:
+            _save(value, observer.keep_unasked(fields, tensor))
+        else:
+            _save(value, observer.look(Event(*fields), tensor))
+
+    def _parents(self, call: Call) -> list[Name]:
+        parents = [self.names.get(parent.index) for _, parent in argument_values(call) if parent.role != "param"]
+        return [parent for parent in parents if parent is not None]
 
     def module_entered(self, call: ModuleCall, arguments: tuple[Any, ...]) -> None:
         info = self.recording.modules[call.module]
