@@ -25,6 +25,7 @@ def seen(layer_type: str, tensor: Any) -> tuple[str, Any]:
 
 
 def full(case: Case, mode: str, without: tuple[str, ...] = ()) -> list[tuple[str, Any]]:
+    plain_run(case, mode)  # torch prepares a few things when they are first needed
     run = prepared(case, mode)
     with surroundings(case, mode):
         recording = tl.log_forward_pass(run.model, run.args, run.kwargs)._recording
