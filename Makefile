@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test lint bench gallery clean
+.PHONY: help demo test frameworks lint bench gallery clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 10
@@ -19,6 +19,11 @@ demo: $(READY)  ## set up everything, log the example model and draw it
 
 test: $(READY) lint  ## set up everything, check style and types, run the tests
 	$(RUN) -m pytest
+
+# Without dependencies, which would bring a great deal; what they really need is there or named here.
+frameworks: $(READY)  ## the tests with accelerate and PyTorch Lightning
+	$(RUN) -m pip install --quiet --no-deps accelerate psutil pytorch-lightning lightning-utilities torchmetrics
+	$(RUN) -m pytest -m frameworks tests/test_compatibility.py
 
 lint: $(READY)  ## style and types
 	$(RUN) -m ruff check .

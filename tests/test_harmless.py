@@ -10,11 +10,13 @@ import traceback
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed
 import torch.overrides
 from tests.models import CASES, Case
 from torch import Tensor, nn
@@ -85,6 +87,30 @@ class InsideGradModes(nn.Module):
             return self.leaf(x.exp())
 
 
+class InsideATransform(nn.Module):
+    """Fails where the operations are recorded at the dispatcher."""
+
+    def __init__(self, fail: Raise) -> None:
+        super().__init__()
+        self.leaf = Leaf(fail)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autograd.forward_ad.dual_level():
+            return torch.vmap(self.leaf)(x.exp())
+
+
+class InsideAThread(nn.Module):
+    """Fails in a thread that it started."""
+
+    def __init__(self, fail: Raise) -> None:
+        super().__init__()
+        self.leaf = Leaf(fail)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(self.leaf, x.exp()).result()
+
+
 class OwnMode(torch.overrides.TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return func(*args, **(kwargs or {}))
@@ -97,6 +123,8 @@ FAILING = {
     "in a hook": in_a_hook,
     "in a pre-hook": in_a_pre_hook,
     "inside modes": InsideGradModes,
+    "inside a transform": InsideATransform,
+    "inside a thread": InsideAThread,
 }
 
 failing_models = pytest.mark.parametrize("build", FAILING.values(), ids=FAILING)
@@ -112,7 +140,12 @@ def failing_with(error: BaseException) -> Raise:
 
 # ---- what there is to see -------------------------------------------------------------------------------------
 
-PLACES = (torch, torch.Tensor, torch.nn.functional, nn.Module, nn.Linear, torch.overrides, torch._C, torch.autograd)
+PLACES = (
+    torch, torch.Tensor, torch.nn.functional, nn.Module, nn.Linear, nn.Parameter, torch.overrides, torch._C,
+    torch.autograd, torch.autograd.forward_ad, torch._functorch.vmap, torch._functorch.eager_transforms,
+    torch._C._nested, torch._C.ScriptFunction, torch.distributed, torch.distributed.ProcessGroup, threading.Thread,
+    ThreadPoolExecutor,
+)  # fmt: skip
 
 
 def process_state() -> dict[str, Any]:
@@ -123,7 +156,7 @@ def process_state() -> dict[str, Any]:
         "dispatch modes": torch._C._len_torch_dispatch_stack(),
         "garbage collector": gc.isenabled(),
         "thread": threading.Thread,
-        "thread start": threading.Thread.start,
+        "weak references": torch.utils.weakref,  # type: ignore[attr-defined]
         "tracers": (sys.gettrace(), sys.getprofile()),
         "grad": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
         "torch functions": torch._C._is_torch_function_enabled(),

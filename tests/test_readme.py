@@ -49,6 +49,17 @@ def test_the_pictures_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert "digraph" in capsys.readouterr().out
 
 
+def test_gradients_training_and_replay() -> None:
+    names = run_first_block()
+    blocks = [text for _, text in BLOCKS if re.search("save_gradients|train_mode|replay", text)]
+    assert len(blocks) == 3
+    for block in blocks:
+        exec(compile(block, "<readme>", "exec"), names)
+    assert names["trained"]["fc:2"].gradient is not None
+    assert names["model"].fc.weight.grad is not None
+    assert names["log"]["fc:3"].tensor_shape == (7, 5)
+
+
 def test_public_names_are_there() -> None:
     assert [name for name in tl.__all__ if not hasattr(tl, name)] == []
     assert tl.__all__ == sorted(tl.__all__)

@@ -12,6 +12,7 @@ from .api import (
     log_backward,
     log_forward_pass,
     show_model_graph,
+    validate_backward_pass,
     validate_model_activations,
 )
 from .capture.dispatcher import Completeness
@@ -34,6 +35,7 @@ from .log.model_log import Conditional, ModelLog
 from .log.op_log import OpLog
 from .log.records import BufferLog, ModuleLog, ModulePassLog, ParamLog
 from .source import FuncCallLocation
+from .validate.backward import BackwardReport
 from .validate.lint import lint
 from .validate.report import ValidationReport
 
@@ -42,6 +44,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ArgumentError",
     "BackwardPass",
+    "BackwardReport",
     "BufferLog",
     "Completeness",
     "Conditional",
@@ -75,6 +78,7 @@ __all__ = [
     "register_formula",
     "show_model_graph",
     "unregister_formula",
+    "validate_backward_pass",
     "validate_forward_pass",
     "validate_model_activations",
     "validate_saved_activations",

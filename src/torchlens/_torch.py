@@ -9,12 +9,19 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+import torch.autograd.forward_ad
+import torch.distributed
 from torch import Tensor
+from torch._functorch import eager_transforms as _eager_transforms
+from torch._functorch import vmap as _vmap
+from torch._higher_order_ops import utils as _operators
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn import parameter as _parameter
 
 __all__ = [
     "LIBRARY_FOLDERS",
+    "FakeTensor",
     "HigherOrderOperator",
     "OpOverload",
     "OpOverloadPacket",
@@ -23,15 +30,22 @@ __all__ = [
     "any_autocast",
     "autocast_state",
     "current_backward",
+    "finished",
+    "higher_order_kernel",
     "hook_node_output",
     "is_functorch_wrapped",
     "lazy_copy",
     "mode_stack",
     "no_torch_function",
+    "operator_compiler",
     "pop_mode",
     "push_mode",
     "saved_for_backward",
+    "set_grad_enabled",
     "storage_address",
+    "swap_function",
+    "transform_levels",
+    "unseen_functions",
 ]
 
 _C: Any = torch._C
@@ -50,6 +64,8 @@ no_torch_function = _C.DisableTorchFunction
 
 push_mode = _C._push_on_torch_function_stack
 pop_mode = _C._pop_torch_function_stack
+
+set_grad_enabled = _C._set_grad_enabled
 
 #: Where a tensor's storage object lives: equal for tensors that share memory. Raises for layouts without storage.
 storage_address = _C._storage_address
@@ -78,6 +94,72 @@ def autocast_state() -> tuple[tuple[str, torch.dtype], ...]:
     return tuple((d, torch.get_autocast_dtype(d)) for d in devices if torch.is_autocast_enabled(d))
 
 
+def higher_order_kernel(func: Any) -> Callable[..., Any] | None:
+    """What a higher-order operator such as `torch.cond` does when nobody transforms it: plain Python that calls its
+    functions. None if it has no such form."""
+    if _C._len_torch_dispatch_stack():  # a dispatch mode comes first, and calls again what it has seen
+        return lambda *args, **kwargs: func.dispatch(_C.DispatchKey.Python, *args, **kwargs)
+    kernel: Callable[..., Any] | None = func.py_kernels.get(_C.DispatchKey.CompositeExplicitAutograd)
+    return kernel
+
+
+#: Where the levels of torch.func's transforms and of forward-mode differentiation begin and end: module, two names.
+transform_levels: list[tuple[Any, str, str]] = [
+    (module, begin, end)
+    for module, begin, end in (
+        (_vmap, "_vmap_increment_nesting", "_vmap_decrement_nesting"),
+        (_eager_transforms, "_grad_increment_nesting", "_grad_decrement_nesting"),
+        (_eager_transforms, "_jvp_increment_nesting", "_jvp_decrement_nesting"),
+        (_eager_transforms, "_func_increment_nesting", "_func_decrement_nesting"),
+        (torch.autograd.forward_ad, "enter_dual_level", "exit_dual_level"),
+    )
+    if hasattr(module, begin) and hasattr(module, end)
+]
+
+_ProcessGroup = getattr(torch.distributed, "ProcessGroup", None)
+_COLLECTIVES = (
+    "_allgather_base", "_reduce_scatter_base", "all_gather_single", "all_gather_single_coalesced", "all_to_all_single",
+    "allgather", "allgather_coalesced", "allgather_into_tensor_coalesced", "allreduce", "allreduce_coalesced",
+    "alltoall", "alltoall_base", "broadcast", "gather", "recv", "recv_anysource", "reduce", "reduce_scatter",
+    "reduce_scatter_single", "reduce_scatter_single_coalesced", "reduce_scatter_tensor_coalesced", "scatter", "send",
+)  # fmt: skip
+
+#: Functions that call operations out of sight of a torch function mode: owner, name.
+unseen_functions: list[tuple[Any, str]] = [
+    (owner, name)
+    for owner, name in (
+        (ScriptFunction, "__call__"),
+        (_C._nested, "nested_tensor"),
+        (Tensor, "set_"),
+        (_eager_transforms, "_autograd_grad"),  # differentiates after its level has ended, for torch.func.vjp
+        *[(_ProcessGroup, name) for name in _COLLECTIVES],
+        (torch.distributed, "_broadcast_coalesced"),
+    )
+    if hasattr(owner, name)
+]
+
+#: What compiles the functions given to `torch.cond` and its like: owner, name.
+operator_compiler: tuple[Any, str] | None = (
+    (_operators, "_hop_compile_and_call") if hasattr(_operators, "_hop_compile_and_call") else None
+)
+
+#: What `torch.utils.swap_tensors` exchanges two tensors with: owner, name.
+swap_function: tuple[Any, str] = (_C, "_swap_tensor_impl")
+
+
+def finished(func: Any) -> Callable[..., Any]:
+    """An operation that communicates with other processes, waiting until it is done: only then is its result there."""
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        result = func(*args, **kwargs)
+        for part in result if isinstance(result, (tuple, list)) else (result,):
+            if isinstance(part, _C.ScriptObject) and func.__name__.split(".")[0] not in ("send", "recv_"):
+                torch.distributed.Work.unbox(part).wait()
+        return result
+
+    return run
+
+
 # ---- autograd -------------------------------------------------------------------------------------------------
 
 #: A number for the backward pass that this thread is in; -1 if it is in none.
@@ -101,7 +183,8 @@ def hook_node_output(node: Any, output: int, hook: Callable[[Tensor], None]) -> 
 
 def saved_for_backward(node: Any) -> Iterator[tuple[str, Tensor]]:
     """The tensors that an autograd node keeps, as they are: what hooks have put away is not fetched back."""
-    for name in _names_of_saved(type(node)):
+    kind: type = type(node)
+    for name in _names_of_saved(kind):
         saved = getattr(node, "_raw_saved_" + name)
         for each in saved if isinstance(saved, (tuple, list)) else [saved]:
             if each.unpack_hook is None and isinstance(each.data, Tensor):

@@ -6,7 +6,6 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -17,20 +16,23 @@ from .aliases import ARGUMENTS
 from .capture import rng
 from .capture.arguments import model_arguments
 from .capture.containers import fresh_copy, tensors_in
+from .capture.modules import copied
 from .capture.records import Recording
 from .capture.session import record
-from .capture.within import record_within
+from .capture.surroundings import plain_surroundings
+from .capture.within import recorded
 from .draw.options import DrawOptions
 from .draw.show import check_before_the_run, draw
 from .errors import ArgumentError, FidelityWarning
 from .graph.sites import user_stack
-from .log.backward import BackwardPass, listening
+from .log.backward import BackwardPass, check_loss, listening
 from .log.model_log import ModelLog
 from .log.settle import settle
 from .log.settle_autograd import settle_autograd
 from .options import Options
 from .selectors import Selector
 from .source import FuncCallLocation
+from .validate.backward import BackwardReport, autograd_gradients, default_loss, hooked_gradients
 from .validate.report import ValidationReport
 
 
@@ -102,9 +104,9 @@ def log_forward_pass(
         train_mode=train_mode,
         detach_saved_tensors=detach_saved_tensors,
     )
-    picture = _picture(vis_mode, drawing)
+    picture = _picture(vis_mode, drawing, default="none")
     args, kwargs = model_arguments(model, input_args, input_kwargs)
-    recording, error = _recorded(model, module, args, kwargs, options)
+    recording, error = recorded(model, module, args, kwargs, options)
     log = ModelLog(recording)
     if error is not None:
         settle_autograd(log)
@@ -174,17 +176,18 @@ def show_model_graph(
             two layers of the edge, or the module.
         renderer: "graphviz", "builtin", or "auto" for Graphviz where it is installed and can cope.
     """
-    options = _picture(vis_mode, drawing)
+    options = _picture(vis_mode, drawing, default="unrolled")
     if options is None:
         raise ArgumentError('vis_mode is "unrolled" or "rolled": with "none" there is nothing to draw')
     return draw(get_model_metadata(model, input_args, input_kwargs, random_seed=random_seed), options)
 
 
-def _picture(vis_mode: Any, drawing: dict[str, Any]) -> DrawOptions | None:
+def _picture(vis_mode: Any, drawing: dict[str, Any], default: str) -> DrawOptions | None:
     """The options of a picture, checked before the model runs; None if none is wanted."""
-    older = [name for name in drawing if ARGUMENTS.get(name) == "vis_mode"]
-    if older:
-        vis_mode = drawing.pop(older[0])
+    for older in [name for name in drawing if ARGUMENTS.get(name) == "vis_mode"]:
+        if vis_mode != default:
+            raise ArgumentError(f"{older!r} and 'vis_mode' are one argument: give it once")
+        vis_mode = drawing.pop(older)
     wanted = vis_mode not in ("none", None)
     options = DrawOptions.checked(**drawing, **({"vis_mode": vis_mode} if wanted else {}))
     if not wanted:
@@ -216,9 +219,10 @@ def validate_model_activations(
     args, kwargs = model_arguments(model, input_args, input_kwargs)
     with rng.restored():
         seed = rng.begin(random_seed)
-        expected = deepcopy(model)(*fresh_copy(args), **fresh_copy(kwargs))
+        with plain_surroundings():
+            expected = copied(model)(*fresh_copy(args), **fresh_copy(kwargs))
         options = Options(random_seed=seed, check_completeness=True)
-        recording, error = record(deepcopy(model), fresh_copy(args), fresh_copy(kwargs), options)
+        recording, error = record(copied(model), fresh_copy(args), fresh_copy(kwargs), options)
     if error is not None:
         raise error
     log = ModelLog(recording)
@@ -229,36 +233,83 @@ def validate_model_activations(
     return report
 
 
+def validate_backward_pass(
+    model: nn.Module,
+    input_args: Any = None,
+    input_kwargs: Mapping[str, Any] | None = None,
+    loss_fn: Callable[[Any], Tensor] | None = None,
+    random_seed: int | None = None,
+    verbose: bool = False,
+) -> BackwardReport:
+    """Check that the gradients that a log of this model holds are right. True or false, and prints what was found.
+
+    >>> bool(tl.validate_backward_pass(model, x))
+    True
+    >>> bool(tl.validate_backward_pass(model, x, loss_fn=lambda output: output.square().mean()))
+    True
+
+    The model runs twice, on copies of itself and of the input: plainly with hooks on what its modules return, and
+    logged. The gradients of all parameters, inputs and module outputs must agree bit for bit, and the gradient of every
+    layer must be the one that `torch.autograd.grad` gives. `loss_fn` makes a number of what the model returns; without
+    it, a weighted sum of all outputs is taken. The model, the input and the random generators are left as they were.
+    """
+    args, kwargs = model_arguments(model, input_args, input_kwargs)
+    loss_of = loss_fn or default_loss
+    report = BackwardReport()
+    with rng.restored(), torch.enable_grad():
+        seed = rng.begin(random_seed)
+        plain, plain_args, plain_kwargs = copied(model), fresh_copy(args), fresh_copy(kwargs)
+        hooked = hooked_gradients(plain, lambda: _loss(loss_of(plain(*plain_args, **plain_kwargs))))
+
+        twin, twin_args, twin_kwargs = copied(model), fresh_copy(args), fresh_copy(kwargs)
+        log = log_forward_pass(twin, twin_args, twin_kwargs, random_seed=seed, save_gradients=True)
+        loss = _loss(loss_of(log._output()))
+        tensors = {op.label: op.activation for op in log if op.activation is not None and op.activation.requires_grad}
+        given = autograd_gradients(loss, tensors)
+        log.log_backward(loss)
+    for (name, param), (_, logged) in zip(plain.named_parameters(), twin.named_parameters(), strict=True):
+        report.compare("params", name, param.grad, logged.grad)
+    inputs = zip(tensors_in([plain_args, plain_kwargs]), tensors_in([twin_args, twin_kwargs]), strict=True)
+    for label, ((_, one), (_, other)) in zip(log.input_layers, inputs, strict=True):
+        if one.is_leaf and one.requires_grad:
+            report.compare("inputs", label, one.grad, other.grad)
+            report.compare("inputs", label, one.grad, log[label].gradient)
+    for address, gradient in hooked.items():
+        if address in log:
+            report.compare("hooks", log[address].label, gradient, log[address].gradient)
+    for label, gradient in given.items():
+        report.compare("autograd", label, gradient, log[label].gradient)
+    if verbose:
+        print(report)
+    return report
+
+
+def _loss(loss: Any) -> Tensor:
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        raise ArgumentError(f"the loss is a tensor with one element, not {loss!r}")
+    if not loss.requires_grad:
+        raise ArgumentError("the loss depends on nothing that requires a gradient: no parameter and no input")
+    return loss
+
+
 def log_backward(loss: Tensor, **arguments: Any) -> list[BackwardPass]:
     """Run `loss.backward()` and return what it did to each log that was made with `save_gradients`.
 
     >>> log = tl.log_forward_pass(model, x, save_gradients=True)
     >>> tl.log_backward(log[-1].activation.sum())
-    [BackwardPass(1: 11 nodes of 7 layers)]
+    [BackwardPass(1: 7 nodes of 6 layers)]
     >>> log["fc"].gradient.shape
     torch.Size([5, 5])
 
     The arguments are those of `Tensor.backward`.
     """
     before = [(log, len(log.backward_passes)) for log in listening]
+    check_loss(loss)
     loss.backward(**arguments)  # type: ignore[no-untyped-call]
     passes = [log.backward_passes[-1] for log, count in before if len(log.backward_passes) > count]
     if not passes:
         raise ArgumentError("the backward pass came through no log that was made with save_gradients")
     return passes
-
-
-def _recorded(
-    model: nn.Module, module: str | None, args: list[Any], kwargs: dict[str, Any], options: Options
-) -> tuple[Recording, BaseException | None]:
-    """The record of the model's run, or of one call of a submodule in it."""
-    if module is None:
-        return record(model, args, kwargs, options)
-    recording, error = record_within(model, module, args, kwargs, options)
-    if recording is None:  # the model raised before it came to the submodule
-        assert error is not None
-        raise error
-    return recording, error
 
 
 def _annotated(error: BaseException, recording: Recording, log: ModelLog) -> BaseException:

@@ -63,7 +63,7 @@ class Options:
 
     @property
     def follows_autograd(self) -> bool:
-        """Do saved values stay connected to autograd? A backward pass that is to be logged must begin somewhere, too."""
+        """Do saved values stay connected to autograd? A backward pass to be logged must begin somewhere, too."""
         return bool(self.train_mode or self.save_gradients or not self.detach_saved_tensors)
 
     @property

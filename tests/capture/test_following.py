@@ -251,3 +251,61 @@ def test_nothing_of_the_model_changes() -> None:
     tl.log_forward_pass(model.eval(), images(), train_mode=True)
     assert flags == [(p.requires_grad, p.grad, p.is_leaf) for p in model.parameters()]
     assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+
+
+# ---- with a choice of layers ------------------------------------------------------------------------------------
+
+
+def test_the_readme_example() -> None:
+    model, twin, x = network(), network(), images()
+    log = tl.log_forward_pass(model, x, layers_to_save=["4"], train_mode=True)
+    log["4"].activation.square().mean().backward()
+    hooked(twin, x, {"4": False})["4"].square().mean().backward()
+    assert_equal_gradients(model, twin)
+    assert log.layer_labels == ["linear_1_9"] and log["self"].activation is None
+
+
+def test_what_is_not_saved_is_let_go() -> None:
+    log = tl.log_forward_pass(network(), images(), layers_to_save=["tanh"], train_mode=True)
+    connections = log._recording.connections
+    assert connections is not None
+    assert set(connections.by_index) == {log["tanh"]._value.index}
+
+
+def test_a_differentiable_function_of_each_value() -> None:
+    model, twin, x = network(), network(), images()
+    log = tl.log_forward_pass(
+        model, x, layers_to_save=["0", "4"], activation_postfunc=lambda t: t.flatten(1).mean(1), train_mode=True
+    )
+    (log["0"].transformed_activation.sum() + log["4"].transformed_activation.exp().sum()).backward()
+    seen = hooked(twin, x, {"0": True, "4": False})
+    (seen["0"].flatten(1).mean(1).sum() + seen["4"].flatten(1).mean(1).exp().sum()).backward()
+    assert_equal_gradients(model, twin)
+    assert torch.equal(log["0"].activation, seen["0"])
+    only = tl.log_forward_pass(
+        model, x, layers_to_save=["4"], activation_postfunc=torch.tanh, save_raw_activation=False, train_mode=True
+    )
+    assert only["4"].activation is None and only["4"].transformed_activation.requires_grad
+
+
+def test_values_in_another_type_stay_connected() -> None:
+    model = network()
+    log = tl.log_forward_pass(model, images(), layers_to_save=["4"], output_dtype=torch.float64, train_mode=True)
+    assert log["4"].activation.dtype is torch.float64
+    log["4"].activation.sum().backward()
+    assert model[0].weight.grad is not None and model[0].weight.grad.dtype is torch.float32
+    with pytest.raises(tl.ReplayError, match="saved as torch.float64"):
+        log.replay(from_layer="4")
+
+
+@pytest.mark.parametrize("function", [lambda t: t.argmax(1), lambda t: t.detach(), lambda t: (t > 0).int()])
+def test_a_function_that_can_not_be_differentiated_is_refused(function: Callable[[Tensor], Tensor]) -> None:
+    with pytest.raises(tl.ArgumentError, match="activation_postfunc returned for linear_1_9 is not connected"):
+        tl.log_forward_pass(network(), images(), layers_to_save=["4"], activation_postfunc=function, train_mode=True)
+
+
+def test_a_function_that_raises_is_named() -> None:
+    with pytest.raises(tl.ArgumentError, match="activation_postfunc raised ZeroDivisionError for linear_1_9"):
+        tl.log_forward_pass(
+            network(), images(), layers_to_save=["4"], activation_postfunc=lambda t: 1 / 0, train_mode=True
+        )

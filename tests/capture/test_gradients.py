@@ -329,8 +329,18 @@ def test_only_the_gradients_that_are_asked_for() -> None:
     log = tl.log_forward_pass(Branching(), x, save_gradients=["fc", "exp"])
     log.log_backward(log["output_1"].activation.sum() + log["output_2"].activation.sum())
     assert [op.label for op in log if op.gradient is not None] == ["linear_1_1", "exp_1_7"]
-    with pytest.raises(tl.LayerNotFoundError, match="did you mean"):
-        tl.log_forward_pass(Branching(), x, save_gradients=["exq"])
+    log = tl.log_forward_pass(Branching(), x, save_gradients=lambda op: op.tensor_shape == ())
+    log.log_backward(log["output_1"].activation.sum())
+    assert [op.label for op in log if op.gradient is not None] == ["sum_1_4"]
+    for nothing in (["exq"], lambda op: False):
+        with pytest.raises(tl.LayerNotFoundError, match="exq|nothing is chosen by <lambda>"):
+            tl.log_forward_pass(Branching(), x, save_gradients=nothing)
+
+
+def test_gradients_of_layers_that_are_not_saved() -> None:
+    log = tl.log_forward_pass(Branching(), torch.rand(2, 6), layers_to_save=["exp"], save_gradients=["fc"])
+    log["exp"].activation.sum().backward()
+    assert log["fc"].activation is None and log["fc"].gradient is not None and log["exp"].gradient is None
 
 
 def test_metadata_and_gradients_without_values() -> None:
@@ -368,6 +378,11 @@ def test_layers_of_several_passes() -> None:
 
 def test_log_backward_needs_a_loss_of_this_log() -> None:
     log, *_ = branching()
+    for nothing in (torch.ones(1), 3.0):
+        with pytest.raises(tl.ArgumentError, match="not connected to autograd"):
+            log.log_backward(nothing)
+        with pytest.raises(tl.ArgumentError, match="not connected to autograd"):
+            tl.log_backward(nothing)
     with pytest.raises(tl.ArgumentError, match="not computed from this forward pass"):
         log.log_backward(torch.ones(1, requires_grad=True).sum())
     with pytest.raises(tl.ArgumentError, match="save_gradients=True"):

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -257,7 +258,7 @@ def _against_the_flow(scene: _Scene) -> Iterator[str]:
         if top > bottom + SLACK:
             yield f"edge {index} does not lead onwards"
         at = [scene.along(x, y) for x, y in samples(route)]
-        if any(later < earlier - SLACK for earlier, later in zip(at, at[1:], strict=False)):
+        if any(later < earlier - SLACK for earlier, later in itertools.pairwise(at)):
             yield f"edge {index} turns back"
 
 

@@ -19,15 +19,15 @@ from torchlens.draw.options import DrawOptions
 from torchlens.draw.view import make_view
 
 LARGER = {
-    "alexnet": dict(),
-    "googlenet": dict(init_weights=False, aux_logits=False),
-    "inception_v3": dict(init_weights=False, aux_logits=False),
-    "resnet50": dict(),
-    "densenet121": dict(),
-    "mobilenet_v3_small": dict(),
-    "regnet_y_400mf": dict(),
-    "shufflenet_v2_x0_5": dict(),
-    "swin_v2_t": dict(),
+    "alexnet": {},
+    "googlenet": {"init_weights": False, "aux_logits": False},
+    "inception_v3": {"init_weights": False, "aux_logits": False},
+    "resnet50": {},
+    "densenet121": {},
+    "mobilenet_v3_small": {},
+    "regnet_y_400mf": {},
+    "shufflenet_v2_x0_5": {},
+    "swin_v2_t": {},
 }
 
 
@@ -88,10 +88,10 @@ def test_larger_models(name: str) -> None:
     model, x = MODELS[name]()
     log = tl.log_forward_pass(model, x)
     for options in (
-        dict(),
-        dict(vis_mode="rolled"),
-        dict(vis_nesting_depth=1, vis_direction="topdown"),
-        dict(vis_nesting_depth=2, vis_direction="leftright"),
-        dict(vis_fold_repeats=True),
+        {},
+        {"vis_mode": "rolled"},
+        {"vis_nesting_depth": 1, "vis_direction": "topdown"},
+        {"vis_nesting_depth": 2, "vis_direction": "leftright"},
+        {"vis_fold_repeats": True},
     ):
         assert_readable(log, **options)

@@ -103,6 +103,8 @@ def test_older_names(tmp_path: Path) -> None:
     assert DrawOptions.checked(vis_opt="rolled").vis_mode == "rolled"
     with pytest.raises(tl.ArgumentError, match="one argument"):
         DrawOptions.checked(vis_opt="rolled", vis_mode="rolled")
+    with pytest.raises(tl.ArgumentError, match="one argument"):
+        tl.log_forward_pass(Counting(), torch.ones(1, 2), vis_opt="rolled", vis_mode="unrolled")
     assert tl.log_forward_pass(Counting(), torch.ones(1, 2), vis_opt="none") is not None
 
 

@@ -257,12 +257,28 @@ def test_a_collapsed_module() -> None:
     assert (texts(again.tail_label), texts(again.head_label)) == (["Out 1-2"], ["In 2-3"])
 
 
-def test_gradients_are_drawn_backwards_in_blue(monkeypatch: pytest.MonkeyPatch) -> None:
-    log = log_of(RecurrentNetwork)
-    found = {log["mul_1_3:3"]._place, log["add_1_2:3"]._place}
-    monkeypatch.setattr("torchlens.draw.view.places_with_gradient", lambda log: found)
+def test_gradients_are_drawn_backwards_in_blue() -> None:
+    class TwoWays(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.exp() + x.detach().sin()
+
+    log = tl.log_forward_pass(TwoWays(), torch.ones(3, requires_grad=True), save_gradients=True)
+    assert not any(e.backward for e in view_of(log).edges)
+    tl.log_backward(log[-1].activation.sum())
     backward = [e for e in view_of(log).edges if e.backward]
-    assert [(e.source, e.target, e.line) for e in backward] == [("mul_1_3:3", "add_1_2:3", "#9197F6")]
+    assert {e.line for e in backward} == {"#9197F6"}
+    assert [(e.source, e.target) for e in backward] == [
+        ("exp_1_1", "input_1_0"),
+        ("add_1_4", "exp_1_1"),
+        ("output_1_5", "add_1_4"),
+    ]
+
+
+def test_a_log_of_few_layers_is_drawn_whole() -> None:
+    log = tl.log_forward_pass(DemoNetwork(), torch.ones(5, 5), layers_to_save=["fc"])
+    assert len(log) == 1
+    assert [each.id for each in view_of(log).nodes] == [each.id for each in view_of(log_of(DemoNetwork)).nodes]
+    assert view_of(log, vis_color_by={"relu_2_4": 1}).legend is not None
 
 
 # ---- options --------------------------------------------------------------------------------------------------

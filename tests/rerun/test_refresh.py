@@ -106,7 +106,7 @@ def test_another_path_is_told(arguments: list[Any], message: str) -> None:
 
 
 def test_the_same_function_on_another_line_is_another_path() -> None:
-    model, x, log = logged()
+    model, _, log = logged()
     with torch.no_grad():
         model.fc.weight.copy_(torch.eye(3))
         model.fc.bias.zero_()
@@ -136,7 +136,7 @@ def test_another_model_is_refused() -> None:
 
 
 def test_an_error_in_the_model_leaves_the_log() -> None:
-    model, x, log = logged()
+    model, _, log = logged()
     before = log["output_1"].activation
     with pytest.raises(RuntimeError, match="mat1"):
         log.save_new_activations(model, torch.rand(2, 8))
@@ -172,3 +172,27 @@ def test_gradients_of_the_new_run() -> None:
     assert log["fc:1"].gradient is None
     log.log_backward(log[-1].activation.sum())
     assert len(log.backward_passes) == 1 and log["fc:1"].gradient is not None
+
+
+def test_other_layers_of_the_same_graph() -> None:
+    model, x, log = logged(layers_to_save=["exp"])
+    assert log.op_labels == ["exp_1_7"]
+    log.save_new_activations(model, x * 2)
+    assert log.op_labels == ["exp_1_7"]
+    log.save_new_activations(model, x, layers_to_save=["fc", "cos"])
+    assert log.op_labels == ["linear_1_1:1", "linear_1_1:2", "cos_1_8"]
+    assert all(op.activation is not None for op in log)
+    with pytest.raises(tl.LayerNotFoundError):
+        log.save_new_activations(model, x, layers_to_save=["conv"])
+    assert log.op_labels == ["linear_1_1:1", "linear_1_1:2", "cos_1_8"]
+
+
+def test_a_log_of_a_submodule_alone() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Sequential(nn.Tanh(), nn.Linear(4, 2)), nn.ReLU())
+    x = torch.rand(2, 3)
+    log = tl.log_forward_pass(model, x, module="1", save_gradients=True)
+    log.save_new_activations(model, x * 2)
+    assert torch.equal(log["output_1"].activation, model[1](model[0](x * 2)))
+    log.log_backward(log["output_1"].activation.sum())
+    assert torch.allclose(log["input_1"].gradient, log["tanh"].gradient * (1 - log["tanh"].activation.square()))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -13,6 +16,7 @@ from tests.torchvision_models import torchvision_models
 from torch import Tensor, nn
 
 import torchlens as tl
+from torchlens.capture.containers import tensors_in as paths
 from torchlens.rerun.replay import _Replay
 
 
@@ -191,3 +195,72 @@ def test_known_models(name: str) -> None:
     with torch.no_grad():
         for result in (log.replay(), log.replay(from_layer=len(log) // 2)):
             assert [content(tensor) for tensor in tensors_in(result)] == [content(tensor) for tensor in outputs]
+
+
+# ---- what the model returned ------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Frozen:
+    scores: Tensor
+    name: str
+
+
+class Plain:
+    def __init__(self, scores: Tensor) -> None:
+        self.scores, self.parent = scores, self
+
+
+class Uncopyable(Plain):
+    def __copy__(self) -> None:
+        raise TypeError("one is enough")
+
+
+class Pair(NamedTuple):
+    first: Tensor
+    second: list[Tensor]
+
+
+class Wrapping(nn.Module):
+    def __init__(self, wrap: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.wrap = wrap
+
+    def forward(self, x: Tensor) -> Any:
+        return self.wrap(x * 2)
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda t: Frozen(t, "a"),
+        Plain,
+        lambda t: OrderedDict(a=t, b=[t, None]),
+        lambda t: Pair(t, [t]),
+        lambda t: torch.distributions.Normal(t, 1.0),
+        lambda t: torch.max(t, 0),
+        lambda t: [{"a": (t, 3)}],
+        lambda t: None,
+    ],
+)
+def test_any_structure_comes_back(wrap: Callable[[Tensor], Any]) -> None:
+    x = torch.rand(4, 3)
+    log = tl.log_forward_pass(Wrapping(wrap), torch.zeros(4, 3))
+    replayed, expected = log.replay(values={"input_1": x}), wrap(x * 2)
+    assert type(replayed) is type(expected)
+    assert [(path, content(t)) for path, t in paths(replayed)] == [(path, content(t)) for path, t in paths(expected)]
+    assert [content(t) for _, t in paths(log.replay())] != [content(t) for _, t in paths(expected)] or wrap(x) is None
+
+
+def test_what_can_not_be_copied_is_told() -> None:
+    log = tl.log_forward_pass(Wrapping(Uncopyable), torch.rand(3))
+    assert len(log) == 3
+    with pytest.raises(tl.ReplayError, match="Uncopyable can't be copied: TypeError: one is enough"):
+        log.replay()
+
+
+def test_a_forward_pass_that_raised_can_not_be_replayed() -> None:
+    with pytest.raises(RuntimeError) as raised:
+        tl.log_forward_pass(nn.Linear(3, 3), torch.rand(2, 8))
+    with pytest.raises(tl.ReplayError, match="the forward pass raised"):
+        raised.value.partial_log.replay()

@@ -100,29 +100,34 @@ def rebuild(thing: Any, convert: Callable[[Any], Any]) -> Any:
 
 
 def reconstructed(thing: Any, kind: type, convert: Callable[[Any], Any], memo: dict[int, Any] | None = None) -> Any:
-    """A copy of whatever a model returns, with each member of a kind converted. What holds none of it stays as it is."""
+    """A copy of whatever a model returns, with each member of a kind converted. What holds none stays as it is."""
     memo = {} if memo is None else memo
     if isinstance(thing, kind):
         return convert(thing)
-    if isinstance(thing, _ATOMS) or id(thing) in memo:
+    if id(thing) in memo or not _holds(thing, kind, set()):
         return memo.get(id(thing), thing)
-    if type(thing) in (tuple, list, dict) or (isinstance(thing, tuple) and type(thing) is not torch.Size):
+    if type(thing) in (tuple, list, dict) or isinstance(thing, tuple):
         return rebuild(thing, lambda member: reconstructed(member, kind, convert, memo))
     if isinstance(thing, (set, frozenset)):
         return type(thing)(reconstructed(member, kind, convert, memo) for member in thing)
-    members = dict(thing.items()) if isinstance(thing, Mapping) else dict(getattr(thing, "__dict__", {}))
-    memo[id(thing)] = thing
-    changed = {key: reconstructed(member, kind, convert, memo) for key, member in members.items()}
-    changed = {key: member for key, member in changed.items() if member is not members[key]}
-    if not changed:
-        return thing
     new = memo[id(thing)] = copy(thing)
-    for key, member in changed.items():
-        if isinstance(thing, Mapping):
-            new[key] = member
-        else:
-            object.__setattr__(new, key, member)
+    if isinstance(thing, Mapping):
+        for key, member in thing.items():
+            new[key] = reconstructed(member, kind, convert, memo)
+        return new
+    names = [f.name for f in dataclasses.fields(thing)] if dataclasses.is_dataclass(thing) else list(vars(thing))
+    for name in names:
+        object.__setattr__(new, name, reconstructed(getattr(thing, name, None), kind, convert, memo))
     return new
+
+
+def _holds(thing: Any, kind: type, seen: set[int]) -> bool:
+    if isinstance(thing, kind):
+        return True
+    if id(thing) in seen:
+        return False
+    seen.add(id(thing))
+    return any(_holds(member, kind, seen) for _, member in children(thing))
 
 
 def fresh_copy(thing: Any) -> Any:

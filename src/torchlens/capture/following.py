@@ -43,6 +43,7 @@ class Connections:
 
     def __init__(self) -> None:
         self.by_index: dict[int, Connected] = {}
+        self.transformed: dict[int, Tensor] = {}  # what the user's function made of them
         self._in_memory: dict[int, set[int]] = {}  # what a write to this storage would change
 
     def add(self, value: Value, tensor: Tensor) -> None:
@@ -89,6 +90,7 @@ class FollowingIdentity(Identity):
         self.unsettled: set[int] = set()  # values made without grad: they may have no history yet
         self.connections = Connections()
         super().__init__(*args, **kwargs)
+        self.watchful = True  # every tensor is looked at again
 
     def value_of(self, tensor: Tensor) -> Value:
         value = super().value_of(tensor)

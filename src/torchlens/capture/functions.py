@@ -22,6 +22,7 @@ Written = Callable[[Sequence[Any], Mapping[str, Any]], list[Any]]
 class Treatment(Enum):
     RECORD = "a lowest-level call: log it"
     DESCEND = "written in Python: log the calls it makes"
+    FOLLOW = "calls functions of the model, as torch.cond does: log what they do"
     IGNORE = "asks about a tensor without touching its values: let it pass"
     OPAQUE = "bookkeeping of Python's or autograd's own: run it unseen"
 
@@ -30,7 +31,10 @@ class Function:
     """A torch function and how to treat a call of it."""
 
     __slots__ = (
+        "communicates",
         "escapes",
+        "foreign",
+        "fresh",
         "func",
         "layer_type",
         "name",
@@ -39,6 +43,7 @@ class Function:
         "reshapes",
         "treatment",
         "twin",
+        "uncounted",
         "written",
     )
 
@@ -52,6 +57,10 @@ class Function:
         self.reshapes = name in _RESHAPES  # overwrites a tensor's geometry, not its memory
         self.random = name in _RANDOM
         self.reads = name in _READS  # turns a tensor into a Python value
+        self.fresh = name in _FRESH  # its result lies in new memory, always
+        self.communicates = False  # with other processes
+        self.foreign = False  # an operator of somebody else's: it may write where its schema does not say so
+        self.uncounted = name in _UNCOUNTED  # lets two tensors share memory without counting each other's writes
         self.escapes = name in _ESCAPES  # hands out the memory, so that later writes are invisible
 
     def __repr__(self) -> str:
@@ -72,7 +81,7 @@ def _classify(func: Any) -> Function:
     if isinstance(func, (OpOverload, OpOverloadPacket)):
         return _operator(func)
     if isinstance(func, HigherOrderOperator):
-        return Function(str(func), func)
+        return Function(str(func), func, Treatment.FOLLOW)
     name = getattr(func, "__name__", type(func).__name__)
     if name in ("__get__", "__set__", "__delete__"):
         return _property(func, name)
@@ -102,6 +111,9 @@ def _operator(func: Any) -> Function:
         function.written = lambda args, kwargs: [_argument(args, kwargs, i, n) for i, n in sorted(arguments)]
     else:
         function.written = _written(function.name)
+    namespace = overloads[0]._schema.name.split("::")[0]
+    function.communicates = "c10d" in namespace
+    function.foreign = namespace not in _TORCHS_OWN
     seeded = torch.Tag.nondeterministic_seeded
     function.random = function.random or any(seeded in overload.tags for overload in overloads)
     return function
@@ -173,9 +185,25 @@ _ESCAPES = {
     "untyped_storage",
 }  # fmt: skip
 
+_UNCOUNTED = {"data", "set_"}
+
+_TORCHS_OWN = {
+    "_c10d_functional", "_c10d_functional_autograd", "aten", "c10d", "fsdp", "mkldnn", "onednn", "prims", "quantized",
+    "torchvision",
+}  # fmt: skip
+
 _READS = {
     "__array__", "__bool__", "__complex__", "__float__", "__index__", "__int__", "allclose", "equal", "is_nonzero",
     "item", "numpy", "tolist",
+}  # fmt: skip
+
+# The results of these never share memory with their arguments: spares a look at where they lie. Far from complete.
+_FRESH = {
+    "_native_multi_head_attention", "abs", "adaptive_avg_pool2d", "add", "addmm", "avg_pool2d", "baddbmm", "batch_norm",
+    "bmm", "cat", "conv1d", "conv2d", "conv3d", "cos", "cumsum", "div", "embedding", "eq", "exp", "ge", "gelu",
+    "group_norm", "gt", "hardswish", "layer_norm", "le", "leaky_relu", "linear", "log", "log_softmax", "lt", "matmul",
+    "max_pool2d", "mean", "mm", "mul", "ne", "neg", "pow", "relu", "rms_norm", "rsqrt", "sigmoid", "silu", "sin",
+    "softmax", "sqrt", "stack", "sub", "sum", "tanh", "tril", "triu", "where",
 }  # fmt: skip
 
 _RESHAPES = {
@@ -202,14 +230,18 @@ _RANDOM = {
     "_sample_dirichlet", "_standard_gamma", "alpha_dropout", "alpha_dropout_",
     "bernoulli", "bernoulli_", "binomial", "cauchy_", "dropout", "dropout_", "exponential_", "feature_alpha_dropout",
     "feature_alpha_dropout_", "feature_dropout", "feature_dropout_", "fractional_max_pool2d",
-    "fractional_max_pool3d", "geometric_", "gru", "kaiming_uniform_", "log_normal_", "lstm", "multinomial", "native_dropout", "normal",
+    "fractional_max_pool3d", "geometric_", "gru", "kaiming_uniform_", "log_normal_", "lstm", "multinomial",
+    "native_dropout", "normal",
     "normal_", "poisson", "rand", "rand_like", "randint", "randint_like", "randn", "randn_like", "randperm",
     "random_", "rnn_relu", "rnn_tanh", "rrelu", "rrelu_", "rrelu_with_noise", "rrelu_with_noise_",
     "scaled_dot_product_attention", "uniform_",
 }  # fmt: skip
 
 # What stands in the log without a call: a tensor the model returned, one that changed through another tensor, one that
-# shares memory with a known tensor though no call made it.
+# shares memory with a known tensor though no call made it; a tensor of a class that holds other tensors, made of those,
+# and one of them taken out.
 OUTPUT = Function("output")
 ALIAS_UPDATE = Function("alias_update")
 IMPLICIT_VIEW = Function("implicit_view")
+WRAP = Function("wrap")
+UNWRAP = Function("unwrap")

@@ -166,7 +166,9 @@ def _end(store: ref[Gradients], node: int, made: Any, given: Any) -> None:
     gradients = store()
     number = gradients.current_pass if gradients is not None else None
     if gradients is not None and number is not None:
-        gradients.passes[number].running.pop(node).stop = now
+        step = gradients.passes[number].running.pop(node, None)
+        if step is not None:
+            step.stop = now
 
 
 def _hook_leaf(leaf: Tensor, hook: Callable[[Tensor], None]) -> Callable[[], None]:
@@ -216,7 +218,7 @@ def _is_accumulator(node: Any) -> bool:
 
 
 def _described(recording: Recording, edges: Mapping[int, Edge], made_by: dict[Any, int]) -> list[Node]:
-    given = {edge.node: index for index, edge in reversed(edges.items()) if recording.values[index].call < 0}
+    given = {edge.node: index for index, edge in reversed(list(edges.items())) if recording.values[index].call < 0}
     numbers = {node: number for number, node in enumerate(made_by)}
     params = {id(param.saved): param.address for param in recording.params}
     memory = {storage_address(param.saved) for param in recording.params if param.saved is not None}

@@ -13,11 +13,13 @@ from weakref import ref
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from .._torch import UninitializedTensorMixin
-from .functions import ALIAS_UPDATE, IMPLICIT_VIEW, Function
-from .keeping import Keeper, address_of, copied, layout_of
-from .records import Facts, Layout, Recording, Value
+from .functions import ALIAS_UPDATE, IMPLICIT_VIEW, UNWRAP, WRAP, Function
+from .keeping import Keeper, address_of, copied, layout_of, memory_behind
+from .origins import Origins
+from .records import Layout, Recording, Value, facts_of
 
 #: Adds a call that no code made: (function, arguments, keyword arguments, tensor it explains, role, address).
 Synthesize = Callable[[Function, tuple[Any, ...], Mapping[str, Any], Tensor, str, "str | None"], Value]
@@ -34,6 +36,20 @@ class _Write(NamedTuple):
     reshapes: bool
 
 
+class _Export(NamedTuple):
+    value: Value
+    address: int  # of its storage
+    offset: int  # of the tensor in the storage
+
+
+class _Inner(NamedTuple):
+    """A tensor that another one holds."""
+
+    tensor: ref[Tensor]
+    holder: Value
+    name: str
+
+
 class Identity:
     """Knows every tensor of a forward pass by its latest value."""
 
@@ -45,6 +61,7 @@ class Identity:
         self.keeper = keeper
         self.foreign = keeper.foreign
         self.unchosen: list[tuple[Value, Tensor]] | None = [] if choosing else None  # new values, to be kept or not
+        self.watchful = False  # a tensor's version no longer tells whether it has changed
         self.residents = residents
         self.synthesize = synthesize
         self.live: dict[int, tuple[ref[Tensor], Value, int]] = {}
@@ -52,9 +69,12 @@ class Identity:
         self.unversioned: set[int] = set()  # storages with an alias whose writes are not counted, such as x.data
         self.exposed: set[int] = set()  # storages that someone outside torch can write to
         self.snapshots: dict[int, Tensor] = {}  # what exposed memory held, by value, where that is not kept anyway
-        self.exports: dict[int, Value] = {}  # the values handed out, by where they begin
+        self.exports: dict[int, _Export] = {}  # what was handed out, by where it begins
+        self.mirrors: dict[int, tuple[int, int]] = {}  # storages over the memory of others: which, where they begin
         self.param_values: dict[int, list[Value]] = {}  # by storage
         self.buffers = {address for _, role, address in residents.values() if role == "buffer"}
+        self.origins: Origins | None = None  # if completeness is checked
+        self.inner: dict[int, _Inner] = {}  # tensors that others hold, by id and by storage
         self._aliases = _AliasIndex()
         for tensor, role, address in residents.values():
             self.keeper.mark_foreign(tensor)
@@ -85,27 +105,39 @@ class Identity:
     # ---- registration ---------------------------------------------------------------------------------------
 
     def new_value(
-        self, tensor: Tensor, role: str, call: int = -1, position: int | None = None, address: str | None = None
+        self,
+        tensor: Tensor,
+        role: str,
+        call: int = -1,
+        position: int | None = None,
+        address: str | None = None,
+        fresh: bool = False,
     ) -> Value:
-        """Record that `tensor` now holds a new value."""
+        """Record that `tensor` now holds a new value; `fresh` if nobody else can have its memory."""
         grad_fn = None
         if tensor.requires_grad:
             node = tensor.grad_fn
             grad_fn = "" if node is None else type(node).__name__
         saved = facts = None
         if self.keeping:
-            saved = self.keeper.keep(tensor)
-        if saved is None or saved.is_nested:
-            facts = _facts(tensor)
+            saved = self.keeper.keep(tensor, fresh)
+        if saved is None:
+            facts = facts_of(tensor)
         values = self.recording.values
         value = Value(len(values), role, call, position, address, facts, grad_fn, saved)
         values.append(value)
         if self.unchosen is not None:
             self.unchosen.append((value, tensor))
         if self.exposed and not self.keeping and address_of(tensor) in self.exposed:
-            self.snapshots[value.index] = copied(tensor)
-        self._bind(tensor, value)
+            self._snapshot(tensor, value)
+        self.bind(tensor, value)
+        if type(tensor) is not Tensor:
+            self._note_inner(tensor, value)
         return value
+
+    def _note_inner(self, tensor: Tensor, value: Value) -> None:
+        for name, inner in inner_tensors(tensor).items():
+            self.inner[id(inner)] = self.inner[address_of(inner) or 0] = _Inner(ref(inner), value, name)
 
     def add_input(self, tensor: Tensor, path: str) -> None:
         """Record a tensor that the model is called with."""
@@ -113,7 +145,7 @@ class Identity:
         self.keeper.mark_foreign(tensor)
         self.new_value(tensor, "input", address=path)
         if first is not None:  # the same tensor given twice: what uses it uses the first
-            self._bind(tensor, first)
+            self.bind(tensor, first)
 
     def add_output(self, tensor: Tensor, origin: Value, call: int, path: str) -> Value:
         """Record a tensor that the model returned, whose value is `origin`."""
@@ -127,12 +159,9 @@ class Identity:
             self.unchosen.append((value, tensor))
         return value
 
-    def _bind(self, tensor: Tensor, value: Value) -> None:
-        try:
-            version = tensor._version
-        except RuntimeError:
-            version = _UNVERSIONED
-        entry = self.live[id(tensor)] = (ref(tensor), value, version)
+    def bind(self, tensor: Tensor, value: Value) -> None:
+        """Remember that this is the value of `tensor` now."""
+        entry = self.live[id(tensor)] = (ref(tensor), value, version_of(tensor))
         self._aliases.pending.append(entry)
 
     # ---- keeping --------------------------------------------------------------------------------------------
@@ -141,11 +170,18 @@ class Identity:
         """The memory of `tensor` is about to be handed out: from now on it is foreign, and may change unseen."""
         address = address_of(tensor) if isinstance(tensor, Tensor) else None
         if address is not None:
-            value = self.exports[self._own_memory(tensor)] = self.value_of(tensor)
+            value, layout = self.value_of(tensor), layout_of(tensor)
+            self.exports[self._own_memory(tensor)] = _Export(value, address, layout.offset if layout else 0)
             if not self.keeping:
-                self.snapshots[value.index] = copied(tensor)
+                self._snapshot(tensor, value)
             self.foreign.add(address)
             self.exposed.add(address)
+            self.watchful = True
+
+    def _snapshot(self, tensor: Tensor, value: Value) -> None:
+        copy = copied(tensor)
+        if copy is not None:
+            self.snapshots[value.index] = copy
 
     # ---- writes ---------------------------------------------------------------------------------------------
 
@@ -153,29 +189,49 @@ class Identity:
         """A call is about to overwrite `tensor`."""
         value = self.current(tensor)
         saved = value.saved if value is not None else None
-        if saved is not None and value is not None and value.role == "op" and saved.nbytes == _storage_size(tensor):
+        if saved is not None and value is not None and value.role == "op" and saved.nbytes == memory_behind(tensor):
             # The first write would make torch copy the memory, with one thread; this does the same with all of them.
             value.saved = saved.clone()
             del saved
         self._own_memory(tensor)  # growing memory that has lazy copies is an error inside torch
         for param in self.param_values.pop(address_of(tensor) or 0, ()):  # kept as they are, until they change
             param.saved = param.saved.detach().clone() if param.saved is not None and self.keeping else None
+            self.recording.param_versions[param.index] = version_of(param.saved)
 
     def after_write(self, tensor: Tensor, value: Value, reshapes: bool) -> None:
         """A call has overwritten `tensor`, whose value is now `value`."""
-        address = address_of(tensor)
+        address, layout = self._place(tensor)
         if address is not None:
-            self.writes.setdefault(address, []).append(_Write(value, layout_of(tensor), reshapes))
+            self.writes.setdefault(address, []).append(_Write(value, layout, reshapes))
+
+    def before_swap(self, one: Tensor, other: Tensor) -> None:
+        """Two tensors are about to exchange all that they are."""
+        for tensor in (one, other):
+            self.value_of(tensor)
+            self.before_write(tensor)
+
+    def after_swap(self, one: Tensor, other: Tensor) -> None:
+        first, second = self.current(one), self.current(other)
+        assert first is not None and second is not None
+        self.bind(one, second)
+        self.bind(other, first)
+
+    def look_again(self, tensor: Tensor) -> None:
+        """Something may have written to `tensor` without saying so."""
+        value = self.current(tensor)
+        if value is not None and value.role != "param" and _differ(self._held(value), tensor):
+            self._changed(tensor, value)
 
     def role_after_write(self, old: Value) -> str:
         """A buffer stays a buffer when it is overwritten."""
         return "update" if old.address in self.buffers else "op"
 
-    def note_data_alias(self, tensor: Tensor) -> None:
-        """`tensor.data` was taken or given: writes through the other one are not counted."""
+    def note_alias(self, tensor: Tensor) -> None:
+        """`tensor.data` was taken or given, or memory by `set_`: writes through the other one are not counted."""
         address = address_of(tensor)
         if address is not None:
             self.unversioned.add(address)
+            self.watchful = True
 
     def _own_memory(self, tensor: Tensor) -> int:
         """Cut `tensor` loose from its lazy copies; return where its memory is now, 0 if it has none."""
@@ -189,19 +245,27 @@ class Identity:
 
         Memory that was freed and used again for another tensor has only older writes, so they are never confused.
         """
-        address = address_of(tensor)
+        address, _ = self._place(tensor)
         writes = self.writes.get(address, ()) if address is not None else ()
         return [write for write in writes if write.value.index > index]
+
+    def _place(self, tensor: Tensor) -> tuple[int | None, Layout | None]:
+        """In which storage a tensor lies, and how; of storages over the same memory, always in the first one."""
+        address, layout = address_of(tensor), layout_of(tensor)
+        if address in self.mirrors:
+            address, begin = self.mirrors[address]
+            layout = layout and layout._replace(offset=layout.offset + begin)
+        return address, layout
 
     def _changed(self, tensor: Tensor, value: Value) -> Value:
         """The memory of `tensor` may have been overwritten through another tensor since `value` was recorded."""
         writes = self._writes_since(value.index, tensor)
-        layout = layout_of(tensor)
+        address, layout = self._place(tensor)
         over = [write for write in writes if not write.reshapes and _overlap(write.layout, layout)]
         if not over:
             # Either the write was elsewhere in the same memory, or none was seen: then only the value can tell.
-            if writes or _differ(self._held(value), tensor) is False:
-                self._bind(tensor, value)
+            if (writes and address not in self.exposed) or _differ(self._held(value), tensor) is False:
+                self.bind(tensor, value)
                 return value
             self.recording.warnings.append(
                 f"a tensor of shape {tuple(value.shape)} was overwritten by something that could not be seen; "
@@ -214,7 +278,7 @@ class Identity:
 
     def _update(self, tensor: Tensor, value: Value, writes: list[_Write]) -> Value:
         """Record the value that `tensor` has after these writes through other tensors."""
-        layouts = {"layouts": (layout_of(tensor), *(write.layout for write in writes))}
+        layouts = {"layouts": (self._place(tensor)[1], *(write.layout for write in writes))}
         parents = (value, *(write.value for write in writes))
         role = self.role_after_write(value)
         return self.synthesize(ALIAS_UPDATE, parents, layouts, tensor, role, value.address)
@@ -231,37 +295,65 @@ class Identity:
             if not self.writes:
                 return value
             # Another tensor in the same memory may have been written to before this one is first used.
-            over = [write for write in self._writes_since(-1, tensor) if _overlap(write.layout, layout_of(tensor))]
+            _, place = self._place(tensor)
+            over = [write for write in self._writes_since(-1, tensor) if _overlap(write.layout, place)]
             return self._update(tensor, value, over) if over else value
         base, layout = self._aliases.find(tensor) or self._exported(tensor) or (None, None)
         if base is not None and layout == layout_of(tensor) is not None and base.dtype == tensor.dtype:
-            self._bind(tensor, base)
+            self.bind(tensor, base)
             return self.value_of(tensor)
         if base is not None:
             layouts = {"layouts": (layout_of(tensor), layout)}
             return self.synthesize(IMPLICIT_VIEW, (base,), layouts, tensor, "op", None)
+        if inner_tensors(tensor):
+            return self._wrapped(tensor)
+        memory = address_of(tensor)
+        inner = self.inner.get(id(tensor)) or self.inner.get(memory or 0)
+        known = inner and inner.tensor()
+        if inner and known is not None and (known is tensor or address_of(known) == memory is not None):
+            value = self.synthesize(UNWRAP, (inner.holder,), {"attribute": inner.name}, known, "op", None)
+            return value if known is tensor else self._unknown(tensor)
+        if self.origins is not None:
+            self.origins.add_used(tensor, bool(self.exports))
         if tensor.grad_fn is not None:
             self.recording.warnings.append(
-                f"a tensor of shape {tuple(_facts(tensor)[0])} was computed by something that could not be seen "
-                "(TorchScript, torch.func, another thread, code before the forward pass); it is logged as a 'source'"
+                f"a tensor of shape {tuple(facts_of(tensor)[0])} was computed by something that could not be seen "
+                "(a compiled extension, a thread of another library, code before the forward pass); it is logged as a "
+                "'source'"
             )
         self.keeper.mark_foreign(tensor)
         return self.new_value(tensor, "source")
 
+    def _wrapped(self, tensor: Tensor) -> Value:
+        """The value of a tensor that was made of others and holds them."""
+        names, context = tensor.__tensor_flatten__()  # type: ignore[attr-defined]
+        held = [getattr(tensor, name) for name in names]
+        parents = tuple([self.value_of(inner) if isinstance(inner, Tensor) else inner for inner in held])
+        making = {"names": tuple(names), "type": type(tensor), "context": context}
+        geometry = {"size": tensor.size(), "stride": tensor.stride()}
+        return self.synthesize(WRAP, parents, making | geometry, tensor, "op", None)
+
     def _exported(self, tensor: Tensor) -> tuple[Value, Layout | None] | None:
-        """The value that came back from NumPy as this tensor, if it did."""
-        if not self.exports or address_of(tensor) is None or tensor.untyped_storage().resizable():
+        """The value that came back from NumPy, or by way of DLPack, as this tensor, if it did."""
+        address = address_of(tensor)
+        if not self.exports or address is None or tensor.untyped_storage().resizable():
             return None
-        value = self.exports.get(tensor.data_ptr())
-        return None if value is None else (value, layout_of(tensor) if value.shape == tensor.shape else None)
+        export = self.exports.get(tensor.data_ptr())
+        if export is None:
+            return None
+        self.mirrors[address] = (export.address, export.offset)
+        self.unversioned |= {address, export.address}
+        return export.value, layout_of(tensor) if export.value.shape == tensor.shape else None
 
     def _add_param(self, tensor: Tensor, address: str) -> Value:
         params = self.recording.params
         grad_fn = "" if tensor.requires_grad else None
-        value = Value(len(params), "param", -1, None, address, _facts(tensor), grad_fn, tensor)
+        value = Value(len(params), "param", -1, None, address, facts_of(tensor), grad_fn, tensor)
         params.append(value)
+        self.recording.param_versions.append(version_of(tensor))
         self.param_values.setdefault(address_of(tensor) or 0, []).append(value)
-        self._bind(tensor, value)
+        self.bind(tensor, value)
+        self._note_inner(tensor, value)
         return value
 
 
@@ -296,20 +388,20 @@ class _AliasIndex:
         return found
 
 
-def _storage_size(tensor: Tensor) -> int:
-    """Bytes of the memory behind a tensor, -1 if that can't be said."""
+def inner_tensors(tensor: Tensor) -> dict[str, Tensor]:
+    """The tensors that a tensor is made of, by attribute, if it is of a class that holds others; else none."""
+    if type(tensor) is Tensor or type(tensor) is Parameter or not hasattr(tensor, "__tensor_flatten__"):
+        return {}
+    names, _ = tensor.__tensor_flatten__()
+    return {name: getattr(tensor, name) for name in names if isinstance(getattr(tensor, name), Tensor)}
+
+
+def version_of(tensor: Tensor | None) -> int:
+    """How often the memory of a tensor was written to, as far as that is counted."""
     try:
-        return tensor.untyped_storage().nbytes()
+        return _UNVERSIONED if tensor is None else tensor._version
     except RuntimeError:
-        return -1
-
-
-def _facts(tensor: Tensor) -> Facts:
-    try:
-        shape = tensor.shape
-    except RuntimeError:  # a nested tensor: so many tensors, of sizes that differ
-        shape = torch.Size((tensor.size(0), *[-1] * (tensor.dim() - 1)))
-    return shape, tensor.dtype, tensor.device
+        return _UNVERSIONED
 
 
 def _overlap(one: Layout | None, other: Layout | None) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from .._torch import lazy_copy, storage_address
+from .._torch import FakeTensor, lazy_copy, set_grad_enabled, storage_address
 from . import rng
 from .records import Layout, Value
 
@@ -31,13 +31,29 @@ class Keeper:
         if address is not None:
             self.foreign.add(address)
 
-    def keep(self, tensor: Tensor) -> Tensor:
+    def keep(self, tensor: Tensor, fresh: bool = False) -> Tensor | None:
+        """What `tensor` holds now, without its history; None if there is no memory behind it.
+
+        `fresh` says that its memory is certainly not foreign.
+        """
         try:
-            if storage_address(tensor) not in self.foreign and not tensor.is_quantized:  # it would lose its quantizer
-                return lazy_copy(tensor.detach() if tensor.requires_grad else tensor)
+            # A lazy copy of a quantized tensor would lose its quantizer.
+            if (fresh or storage_address(tensor) not in self.foreign) and not tensor.is_quantized:
+                kept = _lazy_copy_without_history(tensor)
+                return kept if type(kept) is type(tensor) else _of_the_class_of(tensor, kept)
         except RuntimeError:
             pass  # no storage of the plain kind: sparse, nested, from NumPy, in shared memory
         return copied(tensor)
+
+
+def _lazy_copy_without_history(tensor: Tensor) -> Tensor:
+    if not tensor.requires_grad or not torch.is_grad_enabled():
+        return lazy_copy(tensor)
+    set_grad_enabled(False)  # a third of the cost of detaching
+    try:
+        return lazy_copy(tensor)
+    finally:
+        set_grad_enabled(True)
 
 
 @dataclass(frozen=True)
@@ -86,14 +102,44 @@ def layout_of(tensor: Tensor) -> Layout | None:
     return Layout(size, stride, offset, tensor.dtype.itemsize, tensor.is_conj())
 
 
-def copied(tensor: Tensor) -> Tensor:
-    """A copy with the same strides: kernels go through memory in their order, and round accordingly."""
+def memory_behind(tensor: Tensor) -> int:
+    """Bytes of the memory behind a tensor, -1 if that can't be said."""
+    try:
+        return tensor.untyped_storage().nbytes()
+    except RuntimeError:
+        return -1
+
+
+def copied(tensor: Tensor) -> Tensor | None:
+    """A copy with the same strides: kernels go through memory in their order, and round accordingly.
+
+    None for a tensor without memory: libraries that shard parameters free it, and keep the tensor.
+    """
+    plain = type(tensor) is Tensor and not tensor.requires_grad and tensor.layout is torch.strided
+    if plain and not tensor.is_nested and tensor.is_contiguous() and memory_behind(tensor) > 0:
+        return tensor.clone()
     layout = layout_of(tensor)
+    if layout is not None and 0 <= memory_behind(tensor) < layout.itemsize * (layout.end + 1) and tensor.numel():
+        return None
     with torch.no_grad():
-        if layout is None or tensor.is_contiguous() or tensor.is_quantized or type(tensor) not in (Tensor, Parameter):
-            return tensor.clone()
-        span = layout.end - layout.offset + 1
-        if layout.conj or span > 4 * max(tensor.numel(), 1):  # a few elements spread over much memory
-            return tensor.clone()
-        memory = tensor.as_strided((span,), (1,), layout.offset).clone()
-        return memory.as_strided(layout.size, layout.stride, 0)
+        copy = _copied(tensor, layout)
+    return copy if type(copy) is type(tensor) else _of_the_class_of(tensor, copy)
+
+
+def _copied(tensor: Tensor, layout: Layout | None) -> Tensor:
+    if layout is None or tensor.is_contiguous() or tensor.is_quantized or type(tensor) not in (Tensor, Parameter):
+        return tensor.clone()
+    span = layout.end - layout.offset + 1
+    if layout.conj or span > 4 * max(tensor.numel(), 1):  # a few elements spread over much memory
+        return tensor.clone()
+    memory = tensor.as_strided((span,), (1,), layout.offset).clone()
+    return memory.as_strided(layout.size, layout.stride, 0)
+
+
+def _of_the_class_of(tensor: Tensor, copy: Tensor) -> Tensor:
+    """A copy of a tensor as a tensor of the same class, with the same attributes."""
+    if isinstance(tensor, (Parameter, FakeTensor)):
+        return copy
+    copy = copy.as_subclass(type(tensor))
+    vars(copy).update(vars(tensor))
+    return copy

@@ -11,12 +11,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
 from torch import nn
 
+from ..errors import ArgumentError
 from .records import ModuleCall
 
 
@@ -43,12 +45,21 @@ def watch_modules(modules: Iterable[nn.Module], watcher: ModuleWatcher) -> Itera
     """Report the calls that this thread makes of these modules to `watcher`."""
     modules = list(modules)
     _install(modules)
+    try:
+        with reported_here(watcher):
+            yield
+    finally:
+        _uninstall(modules)
+
+
+@contextmanager
+def reported_here(watcher: ModuleWatcher) -> Iterator[None]:
+    """Report the calls that this thread makes, of modules that are being watched, to `watcher` as well."""
     _watchers.here = [*_watchers.here, watcher]
     try:
         yield
     finally:
         _watchers.here = _watchers.here[:-1]
-        _uninstall(modules)
 
 
 class StandIn:
@@ -141,3 +152,23 @@ def _uninstall(modules: list[nn.Module]) -> None:
                     attributes[name] = entry.replaced[name]
                 else:
                     del attributes[name]
+
+
+def copied(model: nn.Module) -> nn.Module:
+    """A copy of a model that shares nothing with it.
+
+    Modules with a computed tensor among their attributes (by `torch.nn.utils.weight_norm`, by pruning) refuse to be
+    copied, though they compute it anew in each call: the copy gets the bare value.
+    """
+    memo: dict[int, Any] = {}
+    for module in model.modules():
+        for attribute in vars(module).values():
+            if isinstance(attribute, torch.Tensor) and attribute.grad_fn is not None:
+                memo[id(attribute)] = attribute.detach().clone()
+    try:
+        return deepcopy(model, memo)
+    except Exception as error:  # whatever a module or attribute raises that won't be copied
+        raise ArgumentError(
+            f"the model can't be copied ({type(error).__name__}: {error}), and this runs it on copies; "
+            "log_forward_pass(model, x, check_completeness=True).validate() checks a run of the model itself"
+        ) from error

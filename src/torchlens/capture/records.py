@@ -29,6 +29,15 @@ Site = tuple[Any, ...]
 #: Shape, type and device of a tensor.
 Facts = tuple[torch.Size, torch.dtype, torch.device]
 
+
+def facts_of(tensor: Tensor) -> Facts:
+    try:
+        shape = tensor.shape
+    except RuntimeError:  # a nested tensor: so many tensors, of sizes that differ
+        shape = torch.Size((tensor.size(0), *[-1] * (tensor.dim() - 1)))
+    return shape, tensor.dtype, tensor.device
+
+
 NO_KWARGS: Mapping[str, Any] = {}
 
 
@@ -88,7 +97,7 @@ class Value:
         """Shape, type and device."""
         if self._facts is None:
             assert self.saved is not None
-            self._facts = (self.saved.shape, self.saved.dtype, self.saved.device)
+            self._facts = facts_of(self.saved)
         return self._facts
 
     @property
@@ -106,8 +115,7 @@ class Value:
     @property
     def nbytes(self) -> int:
         """Elements times their size; 0 for a nested tensor that was not saved, whose shape does not tell."""
-        if self._facts is None or (self.saved is not None and self.saved.is_nested):
-            assert self.saved is not None
+        if self.saved is not None and (self._facts is None or self.saved.is_nested):
             return self.saved.numel() * self.saved.element_size()
         return 0 if -1 in self.shape else self.shape.numel() * self.dtype.itemsize
 
@@ -217,6 +225,12 @@ class Event(NamedTuple):
     site: tuple[tuple[CodeType, int], ...] | Site
 
 
+class NotRebuilt(NamedTuple):
+    """Stands for what the model returned where that can't be made again with other tensors in it."""
+
+    reason: str
+
+
 @dataclass
 class Recording:
     """Everything that one forward pass left."""
@@ -224,6 +238,7 @@ class Recording:
     model_name: str
     values: list[Value] = field(default_factory=list)
     params: list[Value] = field(default_factory=list)
+    param_versions: list[int] = field(default_factory=list)  # of the tensors in `params`, which are not copied
     calls: list[Call] = field(default_factory=list)
     module_calls: list[ModuleCall] = field(default_factory=list)
     modules: list[ModuleInfo] = field(default_factory=list)
@@ -236,9 +251,11 @@ class Recording:
     gradients: Gradients | None = None  # if they were asked for
     output: Any = None  # what the model returned, with the values of the output entries in place of tensors
     options: Options | None = None
+    within: str | None = None  # the submodule of the model whose call it is, if it is not the whole
     grad_enabled: bool = True  # where the forward pass began, and not in inference mode
     values_kept: bool = True  # all of them, as they were
     chooser: Chooser | None = None  # until it is settled which values are meant
+    ended: bool = False  # the forward pass is over
     complete: bool = False  # False when the forward raised
     seed: int = 0
     start_time: float = 0.0

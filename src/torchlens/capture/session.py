@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,12 +16,13 @@ from ..options import Options
 from . import rng
 from .choose import Chooser
 from .containers import tensors_in
-from .dispatcher import Fallback, Witness
+from .dispatcher import Completeness, Fallback, Witness
 from .following import FollowingIdentity
 from .gradients import Gradients
 from .identity import Identity, Residents
 from .keeping import Keeper, Transform
 from .modules import watch_modules
+from .origins import Origins
 from .records import ModuleInfo, Recording, TensorInfo
 from .surroundings import prepared_surroundings
 from .tracer import Tracer
@@ -54,9 +56,14 @@ def record(
             for path, tensor in input_tensors(args, kwargs):
                 tracer.identity.add_input(tensor, path)
             tracer.choose()
-        watched = _dispatcher_watched(tracer, modules, options)
-        with prepared_surroundings(is_tracer), watch_modules(modules, tracer), watched, tracer:
-            result = model(*args, **kwargs)
+        if options.check_completeness:
+            recording.completeness, tracer.identity.origins = Completeness(), Origins()
+        tracer.watched = partial(_dispatcher_watched, modules=modules)
+        try:
+            with prepared_surroundings(is_tracer), watch_modules(modules, tracer), tracer.watched(tracer), tracer:
+                result = _run(model, args, kwargs, tracer)
+        finally:
+            tracer.end()
         tracer.record_output(result)
         recording.complete = True
         if _was_lazy(recording):
@@ -72,6 +79,16 @@ def record(
     return recording, error
 
 
+def _run(model: nn.Module, args: list[Any], kwargs: dict[str, Any], tracer: Tracer) -> Any:
+    origins, found = tracer.identity.origins, tracer.recording.completeness
+    if origins is None or found is None:
+        return model(*args, **kwargs)
+    origins.begin()
+    result = model(*args, **kwargs)
+    origins.report(found)
+    return result
+
+
 def _keep_autograd(identity: FollowingIdentity, recording: Recording, options: Options) -> None:
     recording.connections = identity.connections
     if options.save_gradients:
@@ -80,14 +97,19 @@ def _keep_autograd(identity: FollowingIdentity, recording: Recording, options: O
 
 
 @contextmanager
-def _dispatcher_watched(tracer: Tracer, modules: Iterable[nn.Module], options: Options) -> Iterator[None]:
+def _dispatcher_watched(tracer: Tracer, modules: Iterable[nn.Module]) -> Iterator[None]:
     """See at the dispatcher what Python can't: always in scripted modules, and as a check when asked to."""
     with ExitStack() as stack:
-        if options.check_completeness:
-            tracer.recording.completeness = stack.enter_context(Witness(tracer)).found
+        found, origins = tracer.recording.completeness, tracer.identity.origins
+        if found is not None and origins is not None:
+            stack.enter_context(Witness(tracer, found, origins))
         if any(isinstance(module, torch.jit.ScriptModule) for module in modules):
             stack.enter_context(Fallback(tracer))
-        yield
+        try:
+            yield
+        finally:
+            while tracer.aside:  # the model began a level of forward-mode differentiation and did not end it
+                tracer.step_back()
 
 
 def transform_of(options: Options) -> Transform | None:
@@ -115,7 +137,8 @@ def describe_modules(model: nn.Module, recording: Recording) -> dict[nn.Module, 
     for module, names in addresses.items():
         kind = type(module)
         qualname = f"{kind.__module__}.{kind.__qualname__}"
-        recording.modules.append(ModuleInfo(names[0], tuple(names), kind.__name__, module.training, qualname))
+        training = getattr(module, "training", False)  # a frozen TorchScript module has lost it
+        recording.modules.append(ModuleInfo(names[0], tuple(names), kind.__name__, training, qualname))
     return addresses
 
 

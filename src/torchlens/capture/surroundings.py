@@ -15,13 +15,15 @@ from typing import Any
 import torch
 import torch.overrides
 
-from .._torch import ScriptFunction, mode_stack, pop_mode, push_mode
-from .dispatcher import Fallback
+from .._torch import HigherOrderOperator, mode_stack, operator_compiler, pop_mode, push_mode
+from .threads import threads_joined
+from .unseen import replaced, unseen_followed
 
 
 @contextmanager
 def prepared_surroundings(is_ours: Callable[[Any], bool]) -> Iterator[None]:
-    """Hold off the garbage collector, keep compiled code eager, and let modules choose their path as if unseen."""
+    """Hold off the garbage collector, keep compiled code eager, let modules choose their path as if unseen, and be
+    told of what a torch function mode can't see."""
     _shared.enter(is_ours)
     try:
         yield
@@ -42,9 +44,9 @@ class _Shared:
                 self.undo.enter_context(_collector_held_off())
                 self.undo.enter_context(_deeper_recursion())
                 self.undo.enter_context(_honest_overrides(is_ours))
-                self.undo.enter_context(_scripts_recorded(is_ours))
-                if "torch._dynamo" in sys.modules:  # importing it takes seconds, and nothing compiles without it
-                    self.undo.enter_context(torch.compiler.set_stance("force_eager"))
+                self.undo.enter_context(compiled_code_eager())
+                self.undo.enter_context(unseen_followed(is_ours))
+                self.undo.enter_context(threads_joined(is_ours))
 
     def leave(self) -> None:
         with self.lock:
@@ -86,10 +88,11 @@ def _honest_overrides(is_ours: Callable[[Any], bool]) -> Iterator[None]:
     their fast path. A capture would make that answer yes and the model compute something else, so it doesn't count.
     """
     ask = torch.overrides.has_torch_function
+    to_be_seen = HigherOrderOperator.__call__.__code__  # `torch.cond` and its like are calls to be logged
 
     def has_torch_function(args: Iterable[Any]) -> bool:
         ours = mode_stack()
-        if not ours or not all(is_ours(mode) for mode in ours):
+        if not ours or not all(is_ours(mode) for mode in ours) or sys._getframe(1).f_code is to_be_seen:
             return ask(args)
         for _ in ours:
             pop_mode()
@@ -107,19 +110,41 @@ def _honest_overrides(is_ours: Callable[[Any], bool]) -> Iterator[None]:
 
 
 @contextmanager
-def _scripts_recorded(is_ours: Callable[[Any], bool]) -> Iterator[None]:
-    """A function compiled by TorchScript runs out of Python's sight: its operations are recorded at the dispatcher."""
-    call = ScriptFunction.__call__
-
-    def seen_call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        with ExitStack() as stack:
-            for mode in mode_stack():
-                if is_ours(mode):
-                    stack.enter_context(Fallback(mode))
-            return call(self, *args, **kwargs)
-
-    ScriptFunction.__call__ = seen_call
-    try:
+def compiled_code_eager() -> Iterator[None]:
+    """What `torch.compile` made runs as it was written."""
+    with ExitStack() as stack:
+        if "torch._dynamo" in sys.modules:  # importing it takes seconds, and nothing is compiled without it
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        else:
+            stack.enter_context(replaced(torch, "compile", _eager_before(torch.compile, stack)))
         yield
-    finally:
-        ScriptFunction.__call__ = call
+
+
+@contextmanager
+def plain_surroundings() -> Iterator[None]:
+    """For a run that a log is to be compared with: what `torch.compile` made runs as it was written."""
+    with ExitStack() as stack:
+        stack.enter_context(compiled_code_eager())
+        if operator_compiler is not None:  # `torch.cond` and its like must compile to work at all
+            stack.enter_context(replaced(*operator_compiler, _compiling(getattr(*operator_compiler))))
+        yield
+
+
+def _compiling(function: Callable[..., Any]) -> Callable[..., Any]:
+    def compiling(*args: Any, **kwargs: Any) -> Any:
+        with torch.compiler.set_stance("default"):
+            return function(*args, **kwargs)
+
+    return compiling
+
+
+def _eager_before(compile_: Callable[..., Any], stack: ExitStack) -> Callable[..., Any]:
+    """The model may compile something in forward, as `torch.cond` does: then is the time."""
+    stances: list[Any] = []
+
+    def compile_eagerly(*args: Any, **kwargs: Any) -> Any:
+        if not stances:
+            stances.append(stack.enter_context(torch.compiler.set_stance("force_eager")))
+        return compile_(*args, **kwargs)
+
+    return compile_eagerly

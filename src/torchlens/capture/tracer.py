@@ -7,9 +7,10 @@ model, so there are no strings, no stack traces and no interpretation: see READM
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter_ns
-from types import FrameType
+from types import FrameType, MethodType
 from typing import Any
 
 import torch
@@ -17,19 +18,35 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
-from .._torch import any_autocast, autocast_state, no_torch_function, pop_mode, push_mode
+from .._torch import (
+    any_autocast,
+    autocast_state,
+    finished,
+    higher_order_kernel,
+    mode_stack,
+    no_torch_function,
+    pop_mode,
+    push_mode,
+)
 from .containers import flat_tensors, rebuild, reconstructed, tensors_in
+from .dispatcher import Fallback
 from .functions import KNOWN, OUTPUT, Function, Treatment, meet
 from .identity import Identity, Residents
 from .keeping import Keeper
 from .modules import MODULE_BOUNDARY
-from .records import NO_KWARGS, Call, Event, ModuleCall, Recording, Site, Value
+from .records import NO_KWARGS, Call, Event, ModuleCall, NotRebuilt, Recording, Site, Value
 
-RECORD, IGNORE, OPAQUE = Treatment.RECORD, Treatment.IGNORE, Treatment.OPAQUE
+RECORD, FOLLOW, IGNORE, OPAQUE = Treatment.RECORD, Treatment.FOLLOW, Treatment.IGNORE, Treatment.OPAQUE
 
 _PLAIN = {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.Size, torch.layout}
 _NO_SUBCLASS = ((), (Tensor,))
-_NO_STATE = (False, False, ())
+_NO_STATE: tuple[Any, ...] = (False, False, ())
+_WITH_GRAD: tuple[Any, ...] = (True, False, ())
+_INFERENCE: tuple[Any, ...] = (False, True, ())
+
+#: What is known of a call before it runs: its arguments and keyword arguments, with values in place of tensors; the
+#: tensors about to be overwritten, and what they hold; the generator's state; the other state.
+_Before = tuple[Any, Any, tuple[Tensor, ...], tuple[Value, ...], "Tensor | None", tuple[Any, ...]]
 
 
 class Tracer(TorchFunctionMode):
@@ -54,6 +71,19 @@ class Tracer(TorchFunctionMode):
         self.module_numbers = {id(module): number for number, module in enumerate(modules)}
         self.call_counts = [0] * len(modules)
         self.forward_due: ModuleCall | None = None  # a module call whose forward has not begun
+        self.guarded = True  # somebody else (another mode, a tensor subclass) might see what is done to record
+        self._others = True  # there are other modes
+        self.watched: Callable[[Tracer], AbstractContextManager[Any]] = nullcontext  # what goes with it in a thread
+        self.aside: list[Fallback] = []  # who records meanwhile, if the tracer has stepped aside
+
+    def __enter__(self) -> Tracer:
+        self._others = bool(mode_stack())
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def end(self) -> None:
+        """The forward pass is over: what a thread that it left running does is not logged."""
+        self.recording.ended = True
 
     def close(self) -> None:
         """Let go of everything but the recording."""
@@ -65,20 +95,63 @@ class Tracer(TorchFunctionMode):
         function = KNOWN.get(func) or meet(func)
         kwargs = kwargs or NO_KWARGS
         if function.treatment is RECORD and not types:
+            self.guarded = self._others
             return self._record(function, func, args, kwargs)
+        self.guarded = True
         if function.treatment is IGNORE or function.treatment is OPAQUE:
             return self._let_pass(func, args, kwargs)
         if not all(issubclass(kind, Tensor) for kind in types):
             return self._delegate(func, types, args, kwargs)
+        if function.treatment is FOLLOW:
+            return self._follow(function, func, args, kwargs)
         # A tensor subclass wants to see the function itself, not what it is made of. And some functions call
         # themselves once more; the inner call is then the lowest level there is.
         if function.twin and types in _NO_SUBCLASS and not (self.descent and self.descent[-1] is func):
             return self._descend(function, func, args, kwargs)
         return self._record(function, func, args, kwargs)
 
+    # ---- what only the dispatcher sees -----------------------------------------------------------------------
+
+    def step_aside(self) -> None:
+        """What follows is to be recorded at the dispatcher; calls of torch functions pass unseen."""
+        fallback = Fallback(self)
+        if not self.aside:
+            # An attribute rather than a question in the hot path; torch insists on a bound method.
+            self.__torch_function__ = MethodType(_pass, self)  # type: ignore[method-assign]
+            fallback.__enter__()  # type: ignore[no-untyped-call]
+        self.aside.append(fallback)
+
+    def step_back(self) -> None:
+        fallback = self.aside.pop()
+        if not self.aside:
+            del self.__torch_function__
+            fallback.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
     def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Record an operation that was seen at the dispatcher."""
-        return self._record(KNOWN.get(func) or meet(func), func, args, kwargs)
+        self.guarded = True
+        identity, function = self.identity, KNOWN.get(func) or meet(func)
+        origins, identity.origins = identity.origins, None  # constants of compiled code first show themselves here
+        try:
+            return self._record(function, finished(func) if function.communicates else func, args, kwargs)
+        finally:
+            identity.origins = origins
+
+    @contextmanager
+    def bookkeeping(self) -> Iterator[None]:
+        """What is called here is no part of the model."""
+        busy, self.busy = self.busy, True
+        try:
+            with no_torch_function():
+                yield
+        finally:
+            self.busy = busy
+
+    def rename(self, tensor: Tensor, result: Tensor) -> Tensor:
+        """`result` is another name for what `tensor` holds."""
+        with self.bookkeeping():
+            self.identity.bind(result, self.identity.value_of(tensor))
+        return result
 
     def _let_pass(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self.busy = True
@@ -97,6 +170,16 @@ class Tracer(TorchFunctionMode):
             pop_mode()
             self.descent.pop()
 
+    def _follow(self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        kernel = higher_order_kernel(func)
+        if kernel is None:
+            return self._record(function, func, args, kwargs)
+        push_mode(self)
+        try:
+            return kernel(*args, **kwargs)
+        finally:
+            pop_mode()
+
     def _delegate(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Let an object that is no tensor, such as a dict of tensors, do what it does for this function, and watch."""
         push_mode(self)
@@ -111,66 +194,111 @@ class Tracer(TorchFunctionMode):
         return func(*args, **kwargs)
 
     def _record(self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        identity = self.identity
-        calls = self.recording.calls
-        written: tuple[Tensor, ...] = ()
-        overwritten: tuple[Value, ...] = ()
+        guarded = self.guarded
         self.busy = True
         try:
-            with no_torch_function():
-                stored = self._stored
-                stored_args = tuple([stored(argument) for argument in args])
-                stored_kwargs = {name: stored(argument) for name, argument in kwargs.items()} if kwargs else kwargs
-                if self.chooser is not None:
-                    self.choose()
-                if function.written is not None or "out" in kwargs:
-                    written = self._before_write(function, args, kwargs)
-                    overwritten = tuple([identity.value_of(tensor) for tensor in written])
-                if function.escapes:
-                    identity.expose(args[0])
-                rng = _generator_state(kwargs) if function.random else None
-                autocast = autocast_state() if any_autocast() else ()
-                state = (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast)
+            if guarded:
+                with no_torch_function():
+                    before = self._before(function, args, kwargs)
+            else:
+                before = self._before(function, args, kwargs)
 
             start = perf_counter_ns()
             result = func(*args, **kwargs)
             time = perf_counter_ns() - start
 
-            with no_torch_function():
-                if type(result) is Tensor:
-                    outputs: tuple[Value, ...] = (identity.new_value(result, "op", len(calls)),)
-                else:
-                    outputs = self._outputs(result)
-                if written:
-                    outputs += self._after_write(function, written, overwritten)
-                if outputs:
-                    site = frames_above(2)
-                    module = self.module_call
-                    call = Call(
-                        function, stored_args, stored_kwargs, outputs, overwritten, module, site, time, rng, state
-                    )
-                    calls.append(call)
-                    if self.chooser is not None:
-                        self.choose()
-                    if function.name == "data":
-                        identity.note_data_alias(args[-1])
-                elif function.reads:
-                    self._read(function, stored_args, result)
+            if guarded or type(result) is not Tensor:
+                with no_torch_function():
+                    self._after(function, args, kwargs, before, result, time)
+            else:
+                self._after(function, args, kwargs, before, result, time)
             return result
         finally:
             self.busy = False
 
+    def _before(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Before:
+        """What must be known of a call before it runs."""
+        identity = self.identity
+        written: tuple[Tensor, ...] = ()
+        overwritten: tuple[Value, ...] = ()
+        stored_args = self._stored_args(args)
+        stored_kwargs = {name: self._stored(argument) for name, argument in kwargs.items()} if kwargs else kwargs
+        if self.chooser is not None:
+            self.choose()
+        if function.written is not None or "out" in kwargs:
+            written = self._before_write(function, args, kwargs)
+            overwritten = tuple([identity.value_of(tensor) for tensor in written])
+        if function.escapes:
+            identity.expose(args[0])
+        rng = _generator_state(kwargs) if function.random else None
+        return stored_args, stored_kwargs, written, overwritten, rng, _state()
+
+    def _after(
+        self,
+        function: Function,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        before: _Before,
+        result: Any,
+        time: int,
+    ) -> None:
+        """Record what came of a call."""
+        identity = self.identity
+        calls = self.recording.calls
+        stored_args, stored_kwargs, written, overwritten, rng, state = before
+        if type(result) is Tensor:
+            fresh = function.fresh and not written
+            outputs: tuple[Value, ...] = (identity.new_value(result, "op", len(calls), fresh=fresh),)
+        else:
+            outputs = self._outputs(result)
+        if written:
+            outputs += self._after_write(function, written, overwritten)
+        if outputs:
+            site = frames_above(3)
+            call = self.module_call
+            calls.append(Call(function, stored_args, stored_kwargs, outputs, overwritten, call, site, time, rng, state))
+            if self.chooser is not None:
+                self.choose()
+            if function.uncounted:
+                identity.note_alias(args[0])
+            elif function.foreign:
+                self._after_foreign(args, kwargs)
+        elif function.reads:
+            self._read(function, stored_args, result)
+
     # ---- arguments ------------------------------------------------------------------------------------------
+
+    def _stored_args(self, args: Sequence[Any]) -> tuple[Any, ...]:
+        """The arguments with values in place of tensors. What `_stored` and `value_of` do, written out: it counts."""
+        identity = self.identity
+        live, watchful = identity.live, identity.watchful
+        stored = []
+        for argument in args:
+            kind = type(argument)
+            if kind is Tensor or kind is Parameter:
+                entry = live.get(id(argument))
+                if (
+                    entry is None
+                    or watchful
+                    or entry[2] < 0
+                    or entry[0]() is not argument
+                    or argument._version != entry[2]  # type: ignore[union-attr]
+                ):
+                    stored.append(identity.value_of(argument))
+                else:
+                    stored.append(entry[1])
+            elif kind in _PLAIN:
+                stored.append(argument)
+            else:
+                stored.append(self._stored(argument))
+        return tuple(stored)
 
     def _stored(self, argument: Any) -> Any:
         """The argument with values in place of tensors."""
-        kind = type(argument)
-        if kind is Tensor or kind is Parameter:
-            return self.identity.value_of(argument)
-        if kind in _PLAIN:
-            return argument
         if isinstance(argument, Tensor):
             return self.identity.value_of(argument)
+        if type(argument) in _PLAIN:
+            return argument
         return rebuild(argument, self._stored)
 
     def _before_write(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Tensor, ...]:
@@ -212,11 +340,15 @@ class Tracer(TorchFunctionMode):
             self.identity.after_write(tensor, value, function.reshapes)
         return tuple(unreturned)
 
+    def _after_foreign(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        for tensor in flat_tensors([*args, *kwargs.values()]):
+            self.identity.look_again(tensor)
+
     def _read(self, function: Function, args: tuple[Any, ...], result: Any) -> None:
         values = tuple([argument for argument in args if isinstance(argument, Value)])
         plain = result if type(result) in _PLAIN else None
         calls = len(self.recording.calls)
-        self.recording.events.append(Event(function.name, values, plain, self.module_call, calls, frames_above(3)))
+        self.recording.events.append(Event(function.name, values, plain, self.module_call, calls, frames_above(4)))
 
     def _synthesize(
         self,
@@ -252,8 +384,7 @@ class Tracer(TorchFunctionMode):
         if is_forward and due is not None and due.module == number:
             return None
         self.call_counts[number] += 1
-        with no_torch_function():
-            entered = tuple([value for value, _ in self._known_values((*args, *kwargs.values()))])
+        entered = tuple([value for value, _ in self._known_values((*args, *kwargs.values()) if kwargs else args)])
         calls = len(self.recording.calls)
         call = ModuleCall(number, self.call_counts[number], self.module_call, frames_above(2), calls, entered)
         self.module_call = len(self.recording.module_calls)
@@ -263,10 +394,10 @@ class Tracer(TorchFunctionMode):
         return call
 
     def leave_module(self, call: ModuleCall, result: Any) -> None:
-        with no_torch_function():
-            returned = self._known_values((result,))
-            call.exited = tuple([value for value, _ in returned])
-            if self.chooser is not None:
+        returned = self._known_values((result,))
+        call.exited = tuple([value for value, _ in returned])
+        if self.chooser is not None:
+            with no_torch_function():
                 self.chooser.module_left(call, returned)
         call.stop = len(self.recording.calls)
         self.module_call = call.parent
@@ -275,10 +406,23 @@ class Tracer(TorchFunctionMode):
     def _known_values(self, container: tuple[Any, ...]) -> list[tuple[Value, Tensor]]:
         """The values of the tensors in a container, as far as they are known."""
         identity = self.identity
+        live, watchful = identity.live, identity.watchful or self._others
+        found = []
+        for tensor in flat_tensors(container):
+            entry = live.get(id(tensor))
+            if entry is None or entry[0]() is not tensor:
+                continue
+            if watchful or type(tensor) is not Tensor or entry[2] < 0 or tensor._version != entry[2]:
+                found.append((self._value_now(tensor), tensor))
+            else:
+                found.append((entry[1], tensor))
+        return found
+
+    def _value_now(self, tensor: Tensor) -> Value:
         busy, self.busy = self.busy, True
         try:
-            tensors = [tensor for tensor in flat_tensors(container) if identity.current(tensor) is not None]
-            return [(identity.value_of(tensor), tensor) for tensor in tensors]
+            with no_torch_function():
+                return self.identity.value_of(tensor)
         finally:
             self.busy = busy
 
@@ -295,7 +439,15 @@ class Tracer(TorchFunctionMode):
                 calls.append(Call(OUTPUT, (origin,), NO_KWARGS, (value,), (), -1, (), 0, None, _NO_STATE))
                 self.choose()
                 entries.setdefault(id(tensor), value)
-            self.recording.output = reconstructed(result, Tensor, lambda tensor: entries[id(tensor)])
+            try:
+                self.recording.output = reconstructed(result, Tensor, lambda tensor: entries[id(tensor)])
+            except Exception as raised:  # whatever the copying of the user's object raises, the log is whole without it
+                reason = f"{type(result).__name__} can't be copied: {type(raised).__name__}: {raised}"
+                self.recording.output = NotRebuilt(reason)
+
+
+def _pass(tracer: Tracer, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+    return func(*args, **(kwargs or {}))
 
 
 def frames_above(depth: int) -> Site:
@@ -312,6 +464,15 @@ def frames_above(depth: int) -> Site:
         pairs += (code, frame.f_lasti)
         frame = frame.f_back
     return tuple(pairs)
+
+
+def _state() -> tuple[Any, ...]:
+    """Grad enabled, inference mode, autocast."""
+    if any_autocast():
+        return (torch.is_grad_enabled(), torch.is_inference_mode_enabled(), autocast_state())
+    if torch.is_grad_enabled():
+        return _WITH_GRAD
+    return _INFERENCE if torch.is_inference_mode_enabled() else _NO_STATE
 
 
 def _generator_state(kwargs: Mapping[str, Any]) -> Tensor:

@@ -18,6 +18,20 @@ from .records import Recording
 from .session import record
 
 
+def recorded(
+    model: nn.Module, module: str | None, args: list[Any], kwargs: dict[str, Any], options: Options
+) -> tuple[Recording, BaseException | None]:
+    """The record of the model's run, or of one call of a submodule in it, and what the model raised, if it did."""
+    if module is None:
+        return record(model, args, kwargs, options)
+    recording, error = record_within(model, module, args, kwargs, options)
+    if recording is None:  # the model raised before it came to the submodule
+        assert error is not None
+        raise error
+    recording.within = module
+    return recording, error
+
+
 def record_within(
     model: nn.Module, address: str, args: list[Any], kwargs: dict[str, Any], options: Options
 ) -> tuple[Recording | None, BaseException | None]:
@@ -48,7 +62,7 @@ def record_within(
 
 
 def _address(address: str) -> tuple[str, int]:
-    name, colon, number = address.rpartition(":")
+    name, colon, number = address.rpartition(":") if isinstance(address, str) else ("", ":", "")
     if not colon:
         return address, 1
     if not number.isdigit() or int(number) < 1:
@@ -59,7 +73,7 @@ def _address(address: str) -> tuple[str, int]:
 
 
 def _submodule(model: nn.Module, name: str) -> nn.Module:
-    modules = dict(model.named_modules(remove_duplicate=False))
+    modules: dict[str, nn.Module] = dict(model.named_modules(remove_duplicate=False))
     if name not in modules:
         raise LayerNotFoundError(f"no module {name!r}{near(name, filter(None, modules))}")
     if isinstance(modules[name], torch.jit.ScriptModule):

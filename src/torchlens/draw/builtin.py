@@ -25,12 +25,12 @@ def render(view: View, fileformat: Literal["svg", "pdf", "png"]) -> bytes:
     >>> svg[:4], svg.count(b"<ellipse")
     (b'<svg', 2)
     """
-    with _no_garbage_collection():
+    with no_garbage_collection():
         return PRINTERS[fileformat](picture_of(view))
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
+def no_garbage_collection() -> Iterator[None]:
     """A layout makes many small objects, none of them garbage: searching them again and again costs a third."""
     was_enabled = gc.isenabled()
     gc.disable()

@@ -29,7 +29,8 @@ def split(pieces: Sequence[Piece], layer: Sequence[int], end: int) -> tuple[list
         first = 0 if piece.tail == OUTSIDE else layer[piece.tail]
         return first, end if piece.head == OUTSIDE else layer[piece.head]
 
-    direct, sideways = [], []
+    direct: list[Piece] = []
+    sideways: list[Piece] = []
     for piece in pieces:
         first, last = ends(piece)
         (direct if 0 < last - first <= LONG else sideways).append(piece)

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .arrange import ARROW, ASIDE, BESIDE, CONVERGE, Arrangement, Box, Plan, arrange, plan, slots_width
+from .arrange import Arrangement, arrange, plan
 from .elements import Text, View
 from .lanes import LONG
 from .measure import EDGE_SIZE, GROUP_SIZE, NODE_SIZE, block_size, node_size, wrapped
 from .nesting import Nesting, Piece, Point, nest
+from .room import ARROW, ASIDE, BESIDE, CONVERGE, Box, Plan
+from .zones import slots_width
 
 ROUND = 14.0  # the radius of a corner
 CURVE = 0.45  # makes a cubic curve a quarter of a circle
@@ -111,7 +113,7 @@ def _node_boxes(view: View, nesting: Nesting, lines: list[tuple[Text, ...]], upr
         weight = 1 if node.dashed else 10  # the main path leads from the input
         boxes.append(Box(half, half, along, weight, half, node.shape == "ellipse"))
     for node_number, streams in nesting.streams_of.items():
-        if len(streams) > 1 or nesting.streams[streams[0]].label:
+        if len(streams) > 1 or nesting.streams[streams[0]].label or nesting.streams[streams[0]].backward:
             _make_exits(boxes[node_number], nesting, streams, upright)
     for container in nesting.containers:
         arriving: dict[int, list[Piece]] = {}
@@ -130,6 +132,8 @@ def _make_exits(box: Box, nesting: Nesting, streams: list[int], upright: bool) -
     streams.sort(key=lambda stream: (nesting.streams[stream].backward, nesting.streams[stream].loops))
     sizes = [_turned(*block_size(nesting.streams[stream].label, EDGE_SIZE), upright) for stream in streams]
     tallest = max(along for _, along in sizes)
+    if any(nesting.streams[stream].backward for stream in streams):
+        box.tail_room = ARROW  # theirs point at this side
     if not tallest:  # the forward edges leave in the middle, the backward ones beside them
         for index, stream in enumerate(streams):
             box.exits[stream] = min(index * ASIDE, 0.7 * box.half)
@@ -145,7 +149,7 @@ def _make_exits(box: Box, nesting: Nesting, streams: list[int], upright: bool) -
     if converges:
         box.exit_ports = {stream: offset * 0.7 * box.half / farthest for stream, offset in box.exits.items()}
     box.left, box.right = max(box.left, total / 2 if len(streams) > 1 else 0.0), max(box.right, at)
-    box.tail_room = tallest + 3 + (CONVERGE if converges else 0.0)
+    box.tail_room = max(box.tail_room, tallest + 3) + (CONVERGE if converges else 0.0)
 
 
 def _make_head_room(box: Box, pieces: list[Piece]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..errors import ArgumentError
 from .elements import Text, View
 
 #: Across, along, and how to get there from the point before: along a straight line or an S where this is None, else
@@ -49,7 +50,6 @@ class Container:
     depth: int
     children: list[int] = field(default_factory=list)  # nodes by their number; container c as nodes + c
     pieces: dict[tuple[int, int, int, int], Piece] = field(default_factory=dict)
-    size: int = 0  # nodes in it, at any depth
 
 
 @dataclass(slots=True)
@@ -76,7 +76,10 @@ def nest(view: View) -> Nesting:
     """Containers in the view's order (outer before inner), and the pieces that each edge consists of."""
     number = {node.id: index for index, node in enumerate(view.nodes)}
     if len(number) < len(view.nodes):
-        raise ValueError("two nodes of the view have the same id")
+        raise ArgumentError("two nodes of the view have the same id")
+    strangers = {name for edge in view.edges for name in (edge.source, edge.target) if name not in number}
+    if strangers:
+        raise ArgumentError(f"an edge of the view joins {min(strangers)!r}, which is none of its nodes")
     containers, container_of, position = _containers(view)
     nesting = Nesting(containers, container_of, position, [], {}, [])
     numbers: dict[tuple[int, tuple[Text, ...], bool], int] = {}
@@ -120,11 +123,8 @@ def _containers(view: View) -> tuple[list[Container], list[int], list[int]]:
     for node, container in enumerate(container_of):
         reach(container)
         enter(node, container)
-        containers[container].size += 1
     for container in range(1, len(containers)):
         reach(container)  # groups with nothing in them come last
-    for container in reversed(containers[1:]):
-        containers[container.parent].size += container.size
     return containers, container_of, position
 
 

@@ -96,7 +96,7 @@ def _pen(style: Style) -> str:
 def _outline(shape: Shape) -> str:
     if isinstance(shape, Path):
         start, *rest = shape.route
-        parts = ["%.2f %.2f m" % start]
+        parts = ["{:.2f} {:.2f} m".format(*start)]
         for command in rest:
             parts.append(("%.2f %.2f l" if len(command) == 2 else "%.2f %.2f %.2f %.2f %.2f %.2f c") % command)
         return " ".join(parts) + (" h" if shape.closed else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -231,7 +232,7 @@ def _legend(mark: Mark, legend: Legend, y: float, font: str) -> tuple[float, flo
     x = start = MARGIN + text_width(legend.low, size) + 6
     step, height = BAR
     colors = legend.colors if len(legend.colors) > 1 else legend.colors * 2
-    for color, following in zip(colors, colors[1:], strict=False):
+    for color, following in itertools.pairwise(colors):
         # each step reaches a little under the next, so that no gap shows between them
         reach = step + (0.5 if x < start + step * (len(colors) - 2) else 0.0)
         mark.shapes.append(Box(Rect(x, y + 1, reach, height), Style(color, None, fill2=following)))

@@ -102,10 +102,15 @@ def _positions(items: Items, rounds: int = 2) -> list[float]:
     offsets = [_offsets(items, layer) for layer in layers]
     across = [0.0] * len(items.left)
     for layer, offset in zip(layers, offsets, strict=True):
-        middle = offset[-1] / 2 if offset else 0.0
+        middle = offset[-1] / 2 if len(offset) > 1 else 0.0
         for item, at in zip(layer, offset, strict=True):
             across[item] = at - middle
-    forth = list(zip(layers, offsets, strict=True))
+    pinned = items.pinned
+    forth = [
+        (layer, offset)
+        for layer, offset in zip(layers, offsets, strict=True)
+        if len(layer) > 1 or (layer and not pinned[layer[0]])  # what is alone on the trunk stays where it is
+    ]
     back = forth[::-1]
     for _ in range(rounds):
         before = across[:]
@@ -113,9 +118,9 @@ def _positions(items: Items, rounds: int = 2) -> list[float]:
             _place_layer(items, layer, offset, across, (down,))
         for layer, offset in back:
             _place_layer(items, layer, offset, across, (up,))
-        if all([-1.0 < now - then < 1.0 for now, then in zip(across, before, strict=True)]):
+        if all(-1.0 < now - then < 1.0 for now, then in zip(across, before, strict=True)):
             break
-    for layer, offset in (*forth, *back):
+    for layer, offset in forth:
         _place_layer(items, layer, offset, across, (down, up))
     # a mean of both neighbours bends what should be straight: follow only one of them, and then only the other
     for layer, offset in forth:
@@ -127,6 +132,8 @@ def _positions(items: Items, rounds: int = 2) -> list[float]:
 
 def _offsets(items: Items, layer: list[int]) -> list[float]:
     """Where each item stands when they are pushed together, the first at 0."""
+    if len(layer) == 1:
+        return [0.0]
     offsets, at = [], 0.0
     for index, item in enumerate(layer):
         if index:

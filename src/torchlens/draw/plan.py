@@ -190,17 +190,17 @@ def _add_entering(plan: Plan, inside: list[int], shown: set[int]) -> None:
     graph = plan.graph
     within = set(inside)
     outside = [p for place in inside for p in graph.parents[place] if p not in within and p in shown]
+    spots: dict[str, Spot] = {}
     for place in sorted(set(outside)):
-        label = graph.layer_labels[graph.layers[place]] if plan.nesting.rolled else graph.label(place)
-        spot = next((spot for spot in plan.spots if spot.id == label), None)
-        if spot is None:
-            spot = Spot(label, [], (), end="input", passes=1)
-            plan.spots.append(spot)
+        layer = graph.layers[place]
+        if plan.nesting.rolled:
+            label, passes = graph.layer_labels[layer], len(graph.layer_entries[layer])
+        else:
+            label, passes = graph.label(place), 1
+        spot = spots.setdefault(label, Spot(label, [], (), end="input", passes=passes))
         spot.places.append(place)
         plan.spot_of[place] = spot
-    if plan.nesting.rolled:
-        for spot in plan.spots:
-            spot.passes = len(graph.layer_entries[graph.layers[spot.places[0]]])
+    plan.spots += spots.values()
 
 
 def _add_leaving(plan: Plan) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-from ..errors import ArgumentError, TorchLensError
+from ..errors import ArgumentError, DrawingError, DrawingWarning
 from .picture import Picture
 from .svg import FONTS, print_svg
 
@@ -27,7 +27,7 @@ def print_png(picture: Picture) -> bytes:
     if resvg_py.svg_to_bytes(svg_string=_PROBE, dpi=96) == resvg_py.svg_to_bytes(
         svg_string=_PROBE.replace(">M<", "> <"), dpi=96
     ):
-        raise TorchLensError(
+        raise DrawingError(
             "this machine has no font to paint the text of a PNG with: install one (such as the system package "
             "fonts-dejavu), or use svg or pdf, which need none here"
         )
@@ -36,7 +36,7 @@ def print_png(picture: Picture) -> bytes:
         warnings.warn(
             f"the picture is {picture.width:.0f} x {picture.height:.0f} points, too large for a PNG at full size: "
             "the text may be too small to read; svg and pdf keep it sharp",
+            DrawingWarning,
             stacklevel=2,
         )
-    width = max(1, round(picture.width * zoom))
-    return bytes(resvg_py.svg_to_bytes(svg_string=print_svg(picture).decode(), width=width, dpi=96))
+    return bytes(resvg_py.svg_to_bytes(svg_string=print_svg(picture).decode(), zoom=zoom, dpi=96))

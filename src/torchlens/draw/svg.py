@@ -6,10 +6,12 @@ import re
 from functools import lru_cache
 from html import escape
 
+from .measure import NODE_SIZE
 from .picture import Box, Mark, Path, Picture, Shape, Style, Words
 
 FONTS = "Helvetica, Arial, 'Liberation Sans', 'Nimbus Sans', 'DejaVu Sans', sans-serif"
 
+_SPECIAL = re.compile("[&<>\"'\x00-\x1f\x7f-\U0010ffff]")
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # in XML, even when escaped
 
 
@@ -18,7 +20,8 @@ def print_svg(picture: Picture) -> bytes:
     left, top = picture.origin
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
-        f'viewBox="0 0 {picture.width:.1f} {picture.height:.1f}" font-family="{FONTS}" xml:space="preserve">\n',
+        f'viewBox="0 0 {picture.width:.1f} {picture.height:.1f}" font-family="{FONTS}" font-size="{NODE_SIZE:g}" '
+        'text-anchor="middle" xml:space="preserve">\n',
         _gradients(picture),
         f'<rect width="100%" height="100%" fill="{_text(picture.background)}"/>\n',
     ]
@@ -51,8 +54,10 @@ def _shape(shape: Shape) -> str:
 
 
 def _commands(path: Path) -> str:
+    if len(path.route) == 2 and len(path.route[1]) == 2:
+        return "M{:.1f} {:.1f}L{:.1f} {:.1f}".format(*path.route[0], *path.route[1])
     start, *rest = path.route
-    parts = ["M%.1f %.1f" % start]
+    parts = ["M{:.1f} {:.1f}".format(*start)]
     for command in rest:
         parts.append(("L%.1f %.1f" if len(command) == 2 else "C%.1f %.1f %.1f %.1f %.1f %.1f") % command)
     return "".join(parts) + ("Z" if path.closed else "")
@@ -81,12 +86,19 @@ def _words(words: Words) -> str:
 
 @lru_cache(maxsize=1_000)
 def _font(size: float, bold: bool, color: str, centred: bool) -> str:
-    text = f' font-size="{size:g}" fill="{_text(color)}"'
-    return text + (' font-weight="bold"' if bold else "") + (' text-anchor="middle"' if centred else "")
+    """Only what differs from the text of most nodes, which is what the whole picture is set to."""
+    return (
+        ("" if size == NODE_SIZE else f' font-size="{size:g}"')
+        + ("" if color == "#000000" else f' fill="{_text(color)}"')
+        + (' font-weight="bold"' if bold else "")
+        + ("" if centred else ' text-anchor="start"')
+    )
 
 
 def _text(text: str) -> str:
     """Text as XML; characters that XML can't hold are shown as missing."""
+    if not _SPECIAL.search(text):
+        return text
     return escape(_FORBIDDEN.sub("\ufffd", text))
 
 

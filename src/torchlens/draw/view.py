@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .amounts import amounts_of
 from .boxes import BoxPath
+from .builtin import no_garbage_collection
 from .edges import Link, backward_edges, find_links, make_edge
 from .elements import Edge, Group, Node, View
 from .options import DrawOptions
@@ -27,7 +28,8 @@ def make_view(log: ModelLog, options: DrawOptions | None = None) -> View:
     >>> [node.id for node in view.nodes][:3]
     ['input_1_0', 'add_1_1', 'relu_1_2']
     """
-    return _Painter(log, options or DrawOptions()).paint()
+    with no_garbage_collection():
+        return _Painter(log, options or DrawOptions()).paint()
 
 
 class _Painter:
@@ -161,7 +163,6 @@ class _Painter:
 
 def places_with_gradient(log: ModelLog) -> set[int]:
     """The entries whose gradient was logged."""
-    places = range(len(log.graph.entries))
-    if not hasattr(type(log._op(0)) if places else object, "gradient"):
+    if log._recording.gradients is None:
         return set()
-    return {place for place in places if getattr(log._op(place), "gradient", None) is not None}
+    return {place for place in range(len(log.graph.entries)) if log._op(place).gradient is not None}

@@ -23,7 +23,7 @@ class GradFnLog:
     >>> log["fc"].grad_fns
     [GradFnLog(AddmmBackward0 of linear_1_3), GradFnLog(TBackward0 of linear_1_3)]
     >>> log["fc"].grad_fns[0].next_grad_fns
-    [GradFnLog(AccumulateGrad of fc.bias), GradFnLog(ReluBackward0 of relu_1_2), GradFnLog(TBackward0 of linear_1_3)]
+    [GradFnLog(AccumulateGrad of fc.bias), GradFnLog(TBackward0 of linear_1_3)]
     """
 
     def __init__(self, graph: Graph, number: int) -> None:
@@ -82,7 +82,7 @@ class BackwardPass:
 
     >>> log = tl.log_forward_pass(model, x, save_gradients=True)
     >>> log.log_backward(log[-1].activation.sum())
-    BackwardPass(1: 11 nodes of 7 layers)
+    BackwardPass(1: 7 nodes of 6 layers)
     >>> log.backward_passes[0].grad_fns[0].layer
     'mul_1_10'
     """
@@ -115,6 +115,14 @@ class BackwardPass:
 
     def __repr__(self) -> str:
         return f"BackwardPass({self.number}: {len(self._pass.steps)} nodes of {len(self.layers)} layers)"
+
+
+def check_loss(loss: Any) -> None:
+    if not isinstance(loss, Tensor) or not loss.requires_grad:
+        raise ArgumentError(
+            "there is nothing to differentiate: the loss is not connected to autograd. Compute it, with grad enabled, "
+            "from what a log with save_gradients or train_mode holds, or from what the model returned"
+        )
 
 
 def gradients_of(graph: Graph) -> Gradients:

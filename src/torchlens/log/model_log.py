@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from ..aliases import MODEL_ATTRIBUTES, Aliased
 from ..capture.arguments import model_arguments
+from ..capture.containers import reconstructed
 from ..capture.dispatcher import Completeness
 from ..capture.records import Recording, Value
-from ..capture.session import record
+from ..capture.within import recorded
 from ..draw.dot import to_dot
 from ..draw.options import DrawOptions
 from ..draw.show import draw
@@ -23,6 +24,7 @@ from ..draw.view import make_view
 from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError, PassNeededError
 from ..graph.graph import Graph
 from ..graph.layers import used_params
+from ..options import Options
 from ..rerun.refresh import refreshed
 from ..rerun.replay import replay_graph
 from ..validate.lint import lint
@@ -30,7 +32,7 @@ from ..validate.report import Problem, ValidationReport
 from ..validate.validate import validate_graph
 from ..words import human_size
 from . import text
-from .backward import BackwardPass, GradFnLog, gradients_of, memory_of
+from .backward import BackwardPass, GradFnLog, check_loss, gradients_of, memory_of
 from .layer_log import LayerLog
 from .lookup import Lookup
 from .networks import to_networkx
@@ -439,13 +441,14 @@ class ModelLog(Aliased):
 
         >>> trained = tl.log_forward_pass(model, x, save_gradients=True)
         >>> trained.log_backward(trained[-1].activation.sum())
-        BackwardPass(1: 11 nodes of 7 layers)
+        BackwardPass(1: 7 nodes of 6 layers)
         >>> trained["fc"].gradient.shape
         torch.Size([5, 5])
 
         The arguments are those of `Tensor.backward`. Calling `loss.backward()` yourself does the same.
         """
         before = len(self.backward_passes)
+        check_loss(loss)
         loss.backward(**arguments)  # type: ignore[no-untyped-call]
         passes = self.backward_passes
         if len(passes) == before:
@@ -486,8 +489,8 @@ class ModelLog(Aliased):
             from_layer: compute only what comes of this layer.
             values: other tensors in place of the saved ones, by layer; what comes of them is computed again.
 
-        Random operations draw what they drew. The parameters are the model's, as they are now. In autograd (that is, not
-        under `torch.no_grad()`) the result can be differentiated with respect to them and to `values`.
+        Random operations draw what they drew. The parameters are the model's, as they are now. Unless it is called
+        under `torch.no_grad()`, the result can be differentiated with respect to them and to `values`.
         """
         given: dict[int, Tensor | None] = {}
         if from_layer is not None:
@@ -497,6 +500,11 @@ class ModelLog(Aliased):
                 raise ArgumentError(f"values maps layers to tensors; {key!r} is mapped to {type(tensor).__name__}")
             given[self._single(key)] = tensor
         return replay_graph(self.graph, given or None)
+
+    def _output(self) -> Any:
+        """What the model returned, as it returned it, with its autograd history if the log keeps that."""
+        recording = self._recording
+        return reconstructed(recording.output, Value, lambda value: self._op(self.graph.place[value.index]).activation)
 
     def _single(self, key: str | int) -> int:
         op = self[key]
@@ -529,10 +537,9 @@ class ModelLog(Aliased):
         If the new input takes another path through the model (another branch, another number of loops), the error says
         where, and the log is as it was. Layers that were taken out of the log before keep their values.
         """
-        assert self._recording.options is not None
-        options = self._recording.options.again(layers_to_save, random_seed, train_mode)
+        options = (self._recording.options or Options()).again(layers_to_save, random_seed, train_mode)
         args, kwargs = model_arguments(model, input_args, input_kwargs)
-        recording, error = record(model, args, kwargs, options)
+        recording, error = recorded(model, self._recording.within, args, kwargs, options)
         if error is not None:
             raise error
         new = ModelLog(recording)

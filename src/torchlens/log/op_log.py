@@ -147,7 +147,9 @@ class OpLog(Aliased):
     @property
     def transformed_activation(self) -> Any:
         """What `activation_postfunc` made of the tensor; None if there was none."""
-        return self._value.transformed
+        connections = self._graph.recording.connections
+        connected = connections.transformed.get(self._value.index) if connections is not None else None
+        return self._value.transformed if connected is None else connected
 
     @property
     def transformed_activation_shape(self) -> tuple[int, ...] | None:

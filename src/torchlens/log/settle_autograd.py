@@ -26,8 +26,8 @@ def settle_autograd(log: ModelLog) -> None:
         return
     if options.train_mode and recording.complete and not connections.by_index and _is_trainable(log):
         raise ArgumentError(
-            "train_mode=True, but nothing in this forward pass is connected to autograd, though there are parameters or "
-            "inputs that require gradients; does the model run under torch.no_grad() or torch.inference_mode()?"
+            "train_mode=True, but nothing in this forward pass is connected to autograd, though parameters or inputs "
+            "require gradients; does the model run under torch.no_grad() or torch.inference_mode()?"
         )
     begins = "output" if options.save_gradients else None  # a backward pass must begin somewhere
     connections.keep_only({v.index for v in recording.values if v.saved is not None or v.role == begins})
@@ -55,7 +55,7 @@ def _transform(log: ModelLog, value: Value, transform: Transform, connections: C
     raw = value.saved if connected is None else connected
     assert raw is not None
     try:
-        value.transformed = made = transform.made_of(raw)
+        made = transform.made_of(raw)
     except Exception as raised:
         error = f"activation_postfunc raised {type(raised).__name__} for {_label(log, value)}: {raised}"
         raise ArgumentError(error) from raised
@@ -64,6 +64,9 @@ def _transform(log: ModelLog, value: Value, transform: Transform, connections: C
             f"train_mode=True, but what activation_postfunc returned for {_label(log, value)} is not connected to "
             f"autograd: {_kind(made)}. It must be a differentiable function of the tensor"
         )
+    value.transformed = made
+    if _has_history(made):
+        value.transformed, connections.transformed[value.index] = made.detach(), made
     if not transform.keep_raw:
         connections.drop(value)
         value.saved = None

@@ -6,11 +6,12 @@ from copy import copy
 from functools import cached_property
 from typing import Any
 
+from ..capture.naming import frames, is_library_code
 from ..capture.records import Call, Recording, Value
 from ..errors import ArgumentError, DivergenceError
 from ..graph.graph import Graph
 from ..graph.link import argument_values
-from ..graph.sites import frames, is_library_code, user_stack
+from ..graph.sites import user_stack
 from ..source import FuncCallLocation
 
 

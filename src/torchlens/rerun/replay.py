@@ -11,7 +11,7 @@ from torch import Tensor
 from ..capture import rng
 from ..capture.containers import reconstructed
 from ..capture.functions import OUTPUT
-from ..capture.records import Call, Recording, Value
+from ..capture.records import Call, NotRebuilt, Recording, Value
 from ..errors import ReplayError
 from ..graph.graph import Graph
 from ..graph.link import argument_values
@@ -45,6 +45,10 @@ class _Replay:
         self.changed = set(self.given)
 
     def run(self) -> Any:
+        if not self.recording.complete:
+            raise ReplayError("the forward pass raised, so there is nothing that it returned")
+        if isinstance(self.recording.output, NotRebuilt):
+            raise ReplayError(f"what the model returned can't be made again: {self.recording.output.reason}")
         with rng.restored():
             for call in self.recording.calls:
                 if self._is_affected(call):
@@ -98,8 +102,7 @@ class _Replay:
             return self.new[value.index]
         connections = self.recording.connections
         connected = connections.tensor(value) if connections is not None and self.differentiably else None
-        if connected is not None:
-            return connected
+        saved = saved if connected is None else connected
         if saved is not None and saved.dtype != value.dtype:
             raise NotReplayable(f"a parent was saved as {saved.dtype}, but was {value.dtype}")
         return saved.clone() if saved is not None and saved.is_inference() and self.differentiably else saved

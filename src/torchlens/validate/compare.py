@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from .._torch import FakeTensor
+
 
 def same(one: Tensor, other: Tensor) -> bool:
-    """Equal in shape, type, layout and every value; NaN equals NaN."""
+    """Equal in shape, type, layout and every value; NaN equals NaN. Without values (meta, fake), the rest has to do."""
     if (one.layout, one.dtype, one.is_nested) != (other.layout, other.dtype, other.is_nested):
         return False
+    if one.layout is torch.jagged:  # each has a length of its own for its ragged dimension, even if they agree
+        return all(same(a, b) for a, b in zip(_jagged_parts(one), _jagged_parts(other), strict=True))
     if one.is_nested:
         parts = list(zip(one.unbind(), other.unbind(), strict=False))
         return one.size(0) == other.size(0) and all(same(a, b) for a, b in parts)
-    if one.shape != other.shape or one.is_quantized != other.is_quantized:
+    if one.shape != other.shape or one.is_quantized != other.is_quantized or one.is_meta != other.is_meta:
         return False
+    if without_values(one) or without_values(other):
+        return True
     one, other = _plain(one), _plain(other)
     if torch.equal(one, other):
         return True
     return bool(((one == other) | ((one != one) & (other != other))).all())
+
+
+def _jagged_parts(tensor: Any) -> list[Tensor]:
+    lengths = tensor.lengths()
+    return [tensor.values(), tensor.offsets(), *([] if lengths is None else [lengths])]
+
+
+def without_values(tensor: Tensor) -> bool:
+    """Is this a tensor with a shape and a type only?"""
+    return tensor.is_meta or isinstance(tensor, FakeTensor)
 
 
 def difference(one: Tensor, other: Tensor) -> str:
@@ -42,8 +60,12 @@ def _shape(tensor: Tensor) -> str:
 def _plain(tensor: Tensor) -> Tensor:
     """The values as an ordinary dense tensor."""
     tensor = tensor.detach()
+    if type(tensor) is not Tensor and type(tensor).__torch_dispatch__ is Tensor.__torch_dispatch__:
+        tensor = tensor.as_subclass(Tensor)  # what it makes of a comparison is its own affair
     if tensor.is_quantized:
         return tensor.int_repr()
+    if tensor.dtype.itemsize == 1 and tensor.is_floating_point():  # 8-bit floats know hardly any operation
+        tensor = tensor.to(torch.float32)
     if tensor.layout is not torch.strided:
         tensor = tensor.to_dense()
     return tensor.resolve_conj().resolve_neg()

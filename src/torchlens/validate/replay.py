@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..capture.containers import rebuild, tensors_in
-from ..capture.functions import ALIAS_UPDATE, IMPLICIT_VIEW
+from ..capture.functions import ALIAS_UPDATE, IMPLICIT_VIEW, UNWRAP, WRAP
 from ..capture.records import Call, Layout, Value
 from ..errors import TorchLensError
 
@@ -40,8 +40,12 @@ def replay(
     """
     if call.function is ALIAS_UPDATE or call.function is IMPLICIT_VIEW:
         return [_replay_memory(call, substitute)]
+    if call.function is WRAP or call.function is UNWRAP:
+        return [_replay_wrapping(call, substitute)]
     if call.function.func is None or call.function.name in _DEPEND_ON_HISTORY:
         raise NotReplayable(f"{call.function.name} depends on more than its arguments")
+    if call.function.communicates:
+        raise NotReplayable(f"{call.function.name} communicates with other processes")
     arguments = _Arguments(call, substitute, differentiably)
     args, kwargs = arguments.restore(call.args), arguments.restore(dict(call.kwargs))
     with _circumstances(call, state or call.state):
@@ -60,6 +64,7 @@ class _Arguments:
 
     def __init__(self, call: Call, substitute: Substitute, differentiably: bool) -> None:
         self.written = set(call.written)
+        self.in_danger = call.function.foreign  # it may write where it does not say so
         self.substitute = substitute
         self.differentiably = differentiably
         self.tensors: dict[Value, Tensor] = {}
@@ -75,6 +80,8 @@ class _Arguments:
     def _prepared(self, value: Value, tensor: Tensor) -> Tensor:
         if value in self.written:
             return tensor.clone() if self.differentiably else tensor.detach().clone()
+        if self.in_danger:
+            tensor = tensor.clone() if self.differentiably else tensor.detach().clone()
         # Kernels are chosen by whether a gradient is required, and round differently.
         requires_grad = value.grad_fn is not None and not tensor.is_inference()
         return tensor.detach().requires_grad_(True) if requires_grad and not tensor.requires_grad else tensor
@@ -119,6 +126,16 @@ def _replay_memory(call: Call, substitute: Substitute) -> Tensor:
     for layout, value in zip(layouts, values, strict=True):
         layout.of(memory).copy_(value)
     return own.of(memory)
+
+
+def _replay_wrapping(call: Call, substitute: Substitute) -> Tensor:
+    """Make a tensor that holds others of them, or take one out."""
+    held = [_known(part, substitute) if isinstance(part, Value) else part for part in call.args]
+    if call.function is UNWRAP:
+        return cast(Tensor, getattr(held[0], call.kwargs["attribute"]))
+    made_of = dict(zip(call.kwargs["names"], held, strict=True))
+    kind, geometry = call.kwargs["type"], (call.kwargs["size"], call.kwargs["stride"])
+    return cast(Tensor, kind.__tensor_unflatten__(made_of, call.kwargs["context"], *geometry))
 
 
 def _known(value: Value, substitute: Substitute) -> Tensor:

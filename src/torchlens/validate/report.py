@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class Problem:
     """One thing that is wrong."""
 
-    check: str  # "replay", "perturbation", "outputs", "completeness", "lint", "warning"
+    check: str  # "replay", "perturbation", "outputs", "completeness", "parameters", "lint", "warning"
     layer: str | None
     what: str
 

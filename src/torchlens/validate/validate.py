@@ -8,11 +8,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from ..capture.identity import version_of
 from ..capture.records import Call, Value
 from ..errors import ArgumentError
 from ..graph.graph import Graph
 from ..graph.link import argument_values
-from .compare import difference, same
+from .compare import difference, same, without_values
 from .replay import NotReplayable, replay
 from .report import Problem, ValidationReport
 
@@ -34,8 +35,19 @@ def _validate(graph: Graph, perturb: bool) -> ValidationReport:
     report = ValidationReport()
     report.problems += [Problem("warning", None, warning) for warning in graph.recording.warnings]
     if graph.recording.completeness is not None:
-        missed = graph.recording.completeness.missed
-        report.problems += [Problem("completeness", None, f"{operation} was not logged") for operation in missed]
+        completeness = graph.recording.completeness
+        report.problems += [Problem("completeness", None, f"{m} was not logged") for m in completeness.missed]
+        report.problems += [Problem("completeness", None, str(tensor)) for tensor in completeness.unknown]
+    changed = _changed_params(graph)
+    report.problems += [
+        Problem(
+            "parameters",
+            None,
+            f"{param.address} has been written to since the forward pass, and what was computed from it can't be "
+            "checked any more; validate before training goes on, or log again",
+        )
+        for param in changed
+    ]
     done: set[int] = set()
     for place, value in enumerate(graph.entries):
         label = graph.label(place)
@@ -45,8 +57,19 @@ def _validate(graph: Graph, perturb: bool) -> ValidationReport:
             _check_output(value, graph.recording.calls[value.call], label, report)
         elif value.call not in done:
             done.add(value.call)
-            _check_call(graph, graph.recording.calls[value.call], report, perturb)
+            call = graph.recording.calls[value.call]
+            touched = [v.address for _, v in argument_values(call) if v in changed] if changed else []
+            if touched:
+                report.unverified.append((label, f"{touched[0]} is not what it was"))
+            else:
+                _check_call(graph, call, report, perturb)
     return report
+
+
+def _changed_params(graph: Graph) -> list[Value]:
+    """The parameters that are no longer what they were: a log does not copy them."""
+    versions = zip(graph.recording.params, graph.recording.param_versions, strict=True)
+    return [param for param, version in versions if version_of(param.saved) != version]
 
 
 def _check_output(value: Value, call: Call, label: str, report: ValidationReport) -> None:
@@ -73,7 +96,7 @@ def _check_call(graph: Graph, call: Call, report: ValidationReport, perturb: boo
     report.replayed += labels
     for label, saved, tensor in differing:
         _report_difference(call, label, saved, tensor, report)
-    if perturb and not any(tensor.is_nested for tensor in again):
+    if perturb and not any(tensor.is_nested or without_values(tensor) for tensor in again):
         _perturb_parents(graph, call, labels[0], again, report)
 
 
@@ -81,8 +104,6 @@ def _differing(call: Call, again: list[Tensor], entries: list[tuple[str, Value]]
     """The entries whose saved tensor is not the one that was computed again, with both."""
     found = dict(zip(call.outputs, again, strict=True))
     pairs = [(label, value.saved, found[value]) for label, value in entries]
-    if any(saved is not None and saved.layout is torch.jagged for _, saved, _ in pairs):
-        raise NotReplayable("jagged tensors can't be compared")
     return [(label, saved, tensor) for label, saved, tensor in pairs if saved is not None and not same(saved, tensor)]
 
 

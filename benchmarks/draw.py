@@ -1,0 +1,141 @@
+"""From a log to a picture: CPU seconds at growing sizes, built-in renderer and Graphviz side by side.
+
+    python benchmarks/draw.py [--largest N] [--limit SECONDS]
+
+The built-in renderer should need at most 1.5 s for 10,000 operations, view included, and stay close to linear.
+Graphviz is stopped after the limit (wall time), and not tried at larger sizes after that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+import torchlens as tl
+from torchlens.draw import graphviz
+from torchlens.draw.builtin import render
+from torchlens.draw.dot import to_dot
+from torchlens.draw.elements import View
+from torchlens.draw.view import make_view
+from torchlens.errors import DrawingError
+
+SIZES = (100, 2_000, 10_000, 50_000)
+
+
+class Attention(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(width, width) for _ in range(3))
+        self.out = nn.Linear(width, width)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        scores = self.q(x) @ self.k(x).transpose(0, 1) / 2.0
+        if mask is not None:
+            scores = scores + mask
+        return self.out(scores.softmax(-1) @ self.v(x))
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = Attention(width)
+        self.mlp = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, width))
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        x = x + self.attention(self.norm1(x), mask)
+        return x + self.mlp(self.norm2(x))
+
+
+class Transformer(nn.Module):
+    """Nested modules and skips; with a hub, one tensor feeds every block."""
+
+    def __init__(self, operations: int, hub: bool) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Block(4) for _ in range(max(1, operations // (18 + hub)))])
+        self.hub = hub
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = x @ x.transpose(0, 1) if self.hub else None
+        for block in self.blocks:
+            x = block(x, mask)
+        return x
+
+
+class Chain(nn.Module):
+    """No modules: one flat container, with a skip here and there."""
+
+    def __init__(self, operations: int) -> None:
+        super().__init__()
+        self.operations = operations
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept = x
+        for index in range(self.operations):
+            if index % 7:
+                x = x.sin()
+            else:
+                x, kept = x + kept, x
+        return x
+
+
+MODELS: dict[str, Callable[[int], nn.Module]] = {
+    "nested": lambda size: Transformer(size, hub=False),
+    "nested, hub": lambda size: Transformer(size, hub=True),
+    "flat": Chain,
+}
+
+
+def cpu_seconds() -> float:
+    """Of this process and of those it started."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def timed(work: Callable[[], object]) -> float:
+    start = cpu_seconds()
+    work()
+    return cpu_seconds() - start
+
+
+def with_graphviz(view: View, limit: float) -> str:
+    try:
+        return f"{timed(lambda: graphviz.render(to_dot(view), 'svg', limit)):.2f}"
+    except DrawingError:
+        return f"> {limit:.0f} w"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--largest", type=int, default=SIZES[-1])
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds for Graphviz")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    there = graphviz.is_there()
+    if not there:
+        print("Graphviz is not installed here: only the built-in renderer is timed\n")
+    print(f"{'model':<12} {'operations':>10} {'view':>8} {'built-in':>9} {'together':>9} {'us/op':>6} {'Graphviz':>9}")
+    for name, build in MODELS.items():
+        gave_up = not there
+        for size in (size for size in SIZES if size <= arguments.largest):
+            log = tl.log_forward_pass(build(size), torch.rand(3, 4))
+            made: list[View] = []
+            view_time = timed(lambda log=log, made=made: made.append(make_view(log)))  # type: ignore[misc]
+            draw_time = timed(lambda made=made: render(made[0], "svg"))  # type: ignore[misc]
+            other = "-" if gave_up else with_graphviz(made[0], arguments.limit)
+            gave_up = gave_up or other.startswith(">")
+            count, both = len(made[0].nodes), view_time + draw_time
+            print(
+                f"{name:<12} {count:>10,} {view_time:>8.2f} {draw_time:>9.2f} {both:>9.2f} "
+                f"{both / count * 1e6:>6.0f} {other:>9}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,112 @@
+"""Threads that a model starts in its forward pass take part in its capture.
+
+A torch function mode is active in one thread. A thread that a captured thread starts, and a task that it hands to a
+pool of threads, gets a tracer of its own that writes into the same recording. From then on the tracers take turns:
+operations are logged in the order in which they ended. A capture whose model starts no thread pays nothing for this.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import thread as _pools
+from contextlib import ExitStack, contextmanager
+from copy import copy
+from functools import partial
+from typing import Any
+
+from torch import nn
+
+from .functions import Function
+from .modules import reported_here
+from .records import ModuleCall
+from .tracer import Tracer
+from .unseen import IsOurs, replaced, tracers_here
+
+
+class SharedTracer(Tracer):
+    """One of several tracers that write into one recording, taking turns."""
+
+    turn: threading.RLock
+
+    @classmethod
+    def of(cls, tracer: Tracer) -> SharedTracer:
+        """The tracer itself, from now on sharing its recording."""
+        if not isinstance(tracer, cls):
+            tracer.__class__ = cls
+            assert isinstance(tracer, cls)
+            tracer.turn = threading.RLock()
+        return tracer
+
+    def branch(self) -> SharedTracer:
+        """A tracer for another thread, which begins where this one is."""
+        other = copy(self)
+        vars(other).pop("__torch_function__", None)  # the other one has not stepped aside
+        other.descent, other.aside, other.busy, other.forward_due = [], [], False, None
+        return other
+
+    def end(self) -> None:
+        with self.turn:
+            super().end()
+
+    def _record(self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        with self.turn:
+            if self.recording.ended:
+                return func(*args, **kwargs)
+            self.identity.synthesize = self._synthesize
+            return super()._record(function, func, args, kwargs)
+
+    @contextmanager
+    def bookkeeping(self) -> Iterator[None]:
+        with self.turn, super().bookkeeping():
+            self.identity.synthesize = self._synthesize
+            yield
+
+    def enter_module(
+        self, module: nn.Module, is_forward: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> ModuleCall | None:
+        with self.turn:
+            return None if self.recording.ended else super().enter_module(module, is_forward, args, kwargs)
+
+    def leave_module(self, call: ModuleCall, result: Any) -> None:
+        with self.turn:
+            if not self.recording.ended:
+                super().leave_module(call, result)
+
+
+@contextmanager
+def threads_joined(is_ours: IsOurs) -> Iterator[None]:
+    """Let threads that captured threads start, and tasks that they hand to pools, take part."""
+    start, submit = threading.Thread.start, ThreadPoolExecutor.submit
+
+    def start_joined(thread: threading.Thread) -> None:
+        tracers = tracers_here(is_ours)
+        # A pool's thread outlives the task it was started for: there each task takes part by itself.
+        if tracers and getattr(thread, "_target", None) is not getattr(_pools, "_worker", None):
+            thread.run = _joined(thread.run, tracers)  # type: ignore[method-assign]
+        start(thread)
+
+    def submit_joined(pool: Any, task: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        tracers = tracers_here(is_ours)
+        return submit(pool, _joined(task, tracers) if tracers else task, *args, **kwargs)
+
+    with (
+        replaced(threading.Thread, "start", start_joined),
+        replaced(ThreadPoolExecutor, "submit", submit_joined),
+    ):
+        yield
+
+
+def _joined(run: Callable[..., Any], tracers: list[Tracer]) -> Callable[..., Any]:
+    """What `run` does, captured by branches of these tracers."""
+    return partial(_run_joined, run, [SharedTracer.of(tracer).branch() for tracer in tracers])
+
+
+def _run_joined(run: Callable[..., Any], branches: list[SharedTracer], /, *args: Any, **kwargs: Any) -> Any:
+    with ExitStack() as stack:
+        for branch in branches:
+            stack.enter_context(reported_here(branch))
+            stack.enter_context(branch.watched(branch))
+            stack.enter_context(branch)
+        return run(*args, **kwargs)

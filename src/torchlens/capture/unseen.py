@@ -1,0 +1,140 @@
+"""What a torch function mode can't see, and where it is caught.
+
+A few functions of torch reach the dispatcher without passing any torch function mode, or change what a tensor is
+without calling anything. While a capture runs they are replaced by stand-ins that tell the captures of their thread,
+and do nothing in other threads.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import wraps
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from .._torch import mode_stack, swap_function, transform_levels, unseen_functions
+
+#: Which torch function modes are captures?
+IsOurs = Callable[[Any], bool]
+
+
+@contextmanager
+def unseen_followed(is_ours: IsOurs) -> Iterator[None]:
+    """Tell the captures of each thread of what they can't see."""
+    with ExitStack() as stack:
+        for owner, name in unseen_functions:
+            stack.enter_context(replaced(owner, name, _recorded_below(getattr(owner, name), is_ours)))
+        for module, begin, end in transform_levels:
+            stack.enter_context(replaced(module, begin, _beginning(getattr(module, begin), is_ours)))
+            stack.enter_context(replaced(module, end, _ending(getattr(module, end), is_ours)))
+        stack.enter_context(replaced(Parameter, "__new__", staticmethod(_parameter_made(Parameter.__new__, is_ours))))
+        stack.enter_context(_swaps_followed(is_ours))
+        yield
+
+
+@contextmanager
+def replaced(owner: Any, name: str, stand_in: Any) -> Iterator[None]:
+    """Replace an attribute for a while."""
+    own = vars(owner).get(name)
+    setattr(owner, name, stand_in)
+    try:
+        yield
+    finally:
+        if own is None:
+            delattr(owner, name)  # it was inherited
+        else:
+            setattr(owner, name, own)
+
+
+def tracers_here(is_ours: IsOurs) -> list[Any]:
+    """The captures of this thread, outermost first."""
+    return [mode for mode in mode_stack() if is_ours(mode)]
+
+
+# ---- recorded at the dispatcher -------------------------------------------------------------------------------
+
+
+def _recorded_below(function: Callable[..., Any], is_ours: IsOurs) -> Callable[..., Any]:
+    """The function with its operations recorded at the dispatcher."""
+
+    def below(*args: Any, **kwargs: Any) -> Any:
+        tracers = tracers_here(is_ours)
+        for tracer in tracers:
+            tracer.step_aside()
+        try:
+            return function(*args, **kwargs)
+        finally:
+            for tracer in reversed(tracers):
+                tracer.step_back()
+
+    return below
+
+
+def _beginning(begin: Callable[..., Any], is_ours: IsOurs) -> Callable[..., Any]:
+    """From this call on operations are recorded at the dispatcher."""
+
+    def begin_below(*args: Any, **kwargs: Any) -> Any:
+        result = begin(*args, **kwargs)
+        for tracer in tracers_here(is_ours):
+            tracer.step_aside()
+        return result
+
+    return begin_below
+
+
+def _ending(end: Callable[..., Any], is_ours: IsOurs) -> Callable[..., Any]:
+    def end_below(*args: Any, **kwargs: Any) -> Any:
+        for tracer in reversed(tracers_here(is_ours)):
+            tracer.step_back()
+        return end(*args, **kwargs)
+
+    return end_below
+
+
+# ---- tensors that become others -------------------------------------------------------------------------------
+
+
+def _parameter_made(new: Callable[..., Any], is_ours: IsOurs) -> Callable[..., Any]:
+    """`nn.Parameter(t)` is another object for what `t` holds, and often the only one that is left of it."""
+
+    @wraps(new)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        parameter = new(*args, **kwargs)
+        data = args[1] if len(args) > 1 else kwargs.get("data")
+        for tracer in tracers_here(is_ours):
+            if isinstance(data, Tensor) and tracer.identity.current(data) is not None:
+                tracer.rename(data, parameter)
+        return parameter
+
+    return make
+
+
+@contextmanager
+def _swaps_followed(is_ours: IsOurs) -> Iterator[None]:
+    """`torch.utils.swap_tensors` exchanges what two tensors are; it refuses if it finds a weak reference to one."""
+    swap = getattr(*swap_function)
+
+    def swap_contents(one: Tensor, other: Tensor) -> None:
+        tracers = tracers_here(is_ours)
+        for tracer in tracers:
+            with tracer.bookkeeping():
+                tracer.identity.before_swap(one, other)
+        swap(one, other)
+        for tracer in tracers:
+            with tracer.bookkeeping():
+                tracer.identity.after_swap(one, other)
+
+    def references(tensor: Tensor) -> list[Any]:
+        """All but the one that a capture holds."""
+        known = any(tracer.identity.current(tensor) is not None for tracer in tracers_here(is_ours))
+        return [] if known else weakref.getweakrefs(tensor)
+
+    asked = replaced(torch.utils, "weakref", SimpleNamespace(getweakrefs=references))
+    with asked, replaced(*swap_function, swap_contents):
+        yield

@@ -1,0 +1,112 @@
+"""Prove the gradients of a log right: compare them with those of a plain run, and with those that autograd gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..capture.containers import flat_tensors, tensors_in
+from .compare import difference, same
+from .report import Problem
+
+
+@dataclass
+class BackwardReport:
+    """The answer to "are the gradients right?": true or false, and `print` says why.
+
+    >>> report = tl.validate_backward_pass(model, x)
+    >>> bool(report)
+    True
+    >>> print(report)
+    Valid: gradients of 2 parameters, 0 inputs and 7 layers are right, bit for bit.
+    """
+
+    problems: list[Problem] = field(default_factory=list)
+    params: list[str] = field(default_factory=list)  # compared with a plain run
+    inputs: list[str] = field(default_factory=list)
+    layers: list[str] = field(default_factory=list)  # compared with what hooks see in a plain run, or with autograd
+
+    def compare(self, check: str, name: str, expected: Tensor | None, found: Tensor | None) -> None:
+        """Note whether a gradient is what it should be."""
+        if expected is None and found is None:
+            return
+        known = {"params": self.params, "inputs": self.inputs}.get(check, self.layers)
+        if name not in known:
+            known.append(name)
+        if expected is None or found is None:
+            what = "there should be no gradient" if expected is None else "there is no gradient"
+            self.problems.append(Problem(check, name, what))
+        elif not same(expected, found):
+            self.problems.append(Problem(check, name, f"the gradient is wrong: {difference(expected, found)}"))
+
+    def __bool__(self) -> bool:
+        return not self.problems
+
+    def __str__(self) -> str:
+        counts = f"{len(self.params)} parameters, {len(self.inputs)} inputs and {len(self.layers)} layers"
+        if self:
+            return f"Valid: gradients of {counts} are right, bit for bit."
+        lines = [f"NOT valid, {len(self.problems)} problems with the gradients of {counts}:"]
+        lines += [f"\t{problem}" for problem in self.problems[:20]]
+        if len(self.problems) > 20:
+            lines.append(f"\t... and {len(self.problems) - 20} more")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def default_loss(output: Any) -> Tensor:
+    """A number that depends on every floating point output, in a way that no softmax or normalisation cancels out."""
+    weights = torch.Generator().manual_seed(0)
+    total = torch.zeros(())
+    for _, tensor in tensors_in(output):
+        if tensor.requires_grad:
+            flat = (tensor.abs() if tensor.is_complex() else tensor).flatten()
+            total = total + (flat * torch.rand(flat.shape, generator=weights).to(flat)).sum().cpu()
+    return total
+
+
+def hooked_gradients(model: nn.Module, run: Callable[[], Tensor]) -> dict[str, Tensor]:
+    """What hooks see, in a plain run, of the gradients of the tensors that modules return: `fc:2` for the second call.
+
+    The first tensor of each call, and each tensor once: the hooks of one that is overwritten stay with what it was.
+    """
+    found: dict[str, Tensor] = {}
+    for address, module in model.named_modules():
+        if address:
+            module.register_forward_hook(_OutputHook(address, found))
+    run().backward()  # type: ignore[no-untyped-call]
+    return found
+
+
+class _OutputHook:
+    """A forward hook that puts a hook on what the module returns. No closure, so that a model can pickle itself."""
+
+    def __init__(self, address: str, found: dict[str, Tensor]) -> None:
+        self.address = address
+        self.found = found
+        self.calls = 0
+
+    def __call__(self, module: nn.Module, args: Any, result: Any) -> None:
+        self.calls += 1
+        for tensor in flat_tensors([result])[:1]:
+            if tensor.grad_fn is not None and tensor._backward_hooks is None:
+                tensor.register_hook(partial(self._keep, f"{self.address}:{self.calls}"))  # type: ignore[no-untyped-call]
+
+    def _keep(self, label: str, gradient: Tensor) -> None:
+        self.found[label] = gradient.clone()
+
+
+def autograd_gradients(loss: Tensor, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """What autograd itself gives, without hooks, as the gradients of tensors; those it can't reach are left out.
+
+    So are those with hooks of the user's: autograd gives their gradient without what the hooks make of it.
+    """
+    tensors = {name: tensor for name, tensor in tensors.items() if tensor._backward_hooks is None}
+    found = torch.autograd.grad(loss, list(tensors.values()), retain_graph=True, allow_unused=True)
+    return {name: gradient for name, gradient in zip(tensors, found, strict=True) if gradient is not None}
