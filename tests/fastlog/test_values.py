@@ -12,8 +12,9 @@ import torchlens as tl
 from torchlens.capture.naming import layer_type_of
 from torchlens.fastlog import Recorder, Recording, record
 
-#: What a full log adds so that its graph is right: changes through other tensors, tensors that nobody is seen to make.
-SYNTHETIC = ("alias_update", "implicit_view")
+#: What a full log adds so that its graph is right: changes through other tensors, tensors that nobody
+#: is seen to make, tensors that hold others.
+SYNTHETIC = ("alias_update", "implicit_view", "wrap")
 
 
 #: What they hold is whatever was in the memory before.

@@ -58,7 +58,7 @@ def record(
             tracer.choose()
         if options.check_completeness:
             recording.completeness, tracer.identity.origins = Completeness(), Origins()
-        tracer.watched = partial(_dispatcher_watched, modules=modules)
+        tracer.watched = partial(dispatcher_watched, modules=modules)
         try:
             with prepared_surroundings(is_tracer), watch_modules(modules, tracer), tracer.watched(tracer), tracer:
                 result = _run(model, args, kwargs, tracer)
@@ -97,7 +97,7 @@ def _keep_autograd(identity: FollowingIdentity, recording: Recording, options: O
 
 
 @contextmanager
-def _dispatcher_watched(tracer: Tracer, modules: Iterable[nn.Module]) -> Iterator[None]:
+def dispatcher_watched(tracer: Tracer, modules: Iterable[nn.Module]) -> Iterator[None]:
     """See at the dispatcher what Python can't: always in scripted modules, and as a check when asked to."""
     with ExitStack() as stack:
         found, origins = tracer.recording.completeness, tracer.identity.origins

@@ -21,10 +21,10 @@ class RecordContext:
     """One event of a forward pass: what predicates are asked with, and what a record knows of its value.
 
     >>> def after_linear(ctx):
-    ...     return ctx.layer_type == "mul" and ctx.recent_ops[-1].layer_type == "linear"
+    ...     return ctx.layer_type == "relu" and ctx.recent_ops[-1].layer_type == "linear"
     >>> recording = tl.fastlog.record(model, x, keep_op=after_linear)
     >>> recording[0].context.label, recording[0].context.parent_labels
-    ('mul_1_4', ('linear_1_3',))
+    ('relu_2_4', ('linear_1_3',))
 
     Everything is worked out when it is asked for. A context can't be changed.
     """

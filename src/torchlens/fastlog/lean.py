@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from types import FrameType
 from typing import Any
 from weakref import ref
@@ -17,25 +18,51 @@ import torch
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-from .._torch import UninitializedTensorMixin, mode_stack, no_torch_function
+from .._torch import UninitializedTensorMixin, no_torch_function
 from ..capture.containers import flat_tensors
-from ..capture.dispatcher import Fallback
 from ..capture.functions import Function
+from ..capture.identity import Identity
 from ..capture.keeping import Keeper
 from ..capture.modules import MODULE_BOUNDARY
 from ..capture.naming import is_library_code
-from ..capture.records import Recording, Site
-from ..capture.session import describe_modules, input_tensors, is_tracer
+from ..capture.records import Recording, Site, Value
+from ..capture.session import describe_modules, dispatcher_watched, input_tensors, is_tracer
 from ..capture.surroundings import prepared_surroundings
 from ..capture.tracer import Tracer
 from ..errors import ArgumentError
 from .events import Event, Frame, Name, Rollout, facts_of
 from .observe import Observer, Stopped
 
-#: What is, or holds, no value that could be a parent.
-_NO_PARENTS = {
-    int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.Size, torch.layout, Parameter
-}  # fmt: skip
+_PLAIN = {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.Size, torch.layout}
+
+#: What is no parent and holds none.
+_NO_PARENTS = _PLAIN | {Parameter}
+
+
+class Names(Identity):
+    """The tensors of a pass by name: what the surroundings of a capture ask about and tell of tensors."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.known: dict[int, tuple[ref[Tensor], Name]] = {}
+        super().__init__(*args, **kwargs)
+
+    def current(self, tensor: Tensor) -> Value | None:
+        entry = self.known.get(id(tensor))
+        return _KNOWN if entry is not None and entry[0]() is tensor else None
+
+    def before_swap(self, one: Tensor, other: Tensor) -> None:
+        self._own_memory(one)
+        self._own_memory(other)
+
+    def after_swap(self, one: Tensor, other: Tensor) -> None:
+        first, second = self.known.pop(id(one), None), self.known.pop(id(other), None)
+        if first is not None:
+            self.known[id(other)] = (ref(other), first[1])
+        if second is not None:
+            self.known[id(one)] = (ref(one), second[1])
+
+
+_KNOWN = Value(-1, "op", -1, None, None, (torch.Size(()), torch.float32, torch.device("cpu")), None, None)
 
 
 class LeanTracer(Tracer):
@@ -47,19 +74,20 @@ class LeanTracer(Tracer):
     def __init__(self, model: nn.Module, observer: Observer) -> None:
         structure = Recording(type(model).__name__, values_kept=False)
         self.modules = list(describe_modules(model, structure))
-        super().__init__(structure, {}, self.modules, Keeper())
+        super().__init__(structure, {}, self.modules, Keeper(), Names)
         self.infos = structure.modules
+        self.watched = partial(dispatcher_watched, modules=self.modules)
         self.observer = observer
         self.keeper = observer.keeper
-        self.known: dict[int, tuple[ref[Tensor], Name]] = {}  # the tensors of this pass, by id
+        assert isinstance(self.identity, Names)
+        self.known = self.identity.known
+        self.frame: Frame | None = None  # the running module call
         self.buffers: dict[int, Tensor] = {}  # of the model, by id
         self.passes = 0
         self.sample_id: Any = None  # of the next pass
         self.may_stop = False  # is there someone who waits for the pass to be stopped?
         self.wanted = [observer.rules.wants_module(info.address) for info in self.infos]
-        self.alone = True  # nobody else would see what is done here
         self.due: int | None = None  # a module whose call has begun, but not its forward
-        self._scripted = any(isinstance(module, torch.jit.ScriptModule) for module in self.modules)
         self._surroundings = ExitStack()
 
     # ---- passes ---------------------------------------------------------------------------------------------
@@ -76,17 +104,18 @@ class LeanTracer(Tracer):
         with no_torch_function():
             for _, tensor in input_tensors(list(args), kwargs):
                 self.keeper.mark_foreign(tensor)
-                self.known[id(tensor)] = (ref(tensor), observer.value("input", "input", tensor)[0])
+                self.known[id(tensor)] = (ref(tensor), observer.value("input", tensor, None)[0])
         observer.end_if_stopped()
-        self.alone = not mode_stack()
         self._surroundings.enter_context(prepared_surroundings(is_tracer))
-        if self._scripted:
-            self._surroundings.enter_context(Fallback(self))
+        self._surroundings.enter_context(self.watched(self))
         self._surroundings.enter_context(self)
 
     def _end_pass(self, raised: BaseException | None) -> None:
         """Forget everything about the pass; what was kept is elsewhere. A predicate's error shows itself now."""
         self._surroundings.close()
+        self.end()
+        # A thread that the model has left running has the old one, which tells it that the pass is over.
+        self.recording = Recording(self.recording.model_name, values_kept=False)
         self.known.clear()
         self.buffers.clear()
         self.keeper.foreign.clear()
@@ -129,7 +158,7 @@ class LeanTracer(Tracer):
             result = func(*args, **kwargs)
             if type(result) is Tensor:
                 self._made(function, result, None, parents)
-            elif type(result) not in _NO_PARENTS:
+            elif type(result) not in _PLAIN:
                 self._made_several(function, result, parents)
         finally:
             self.busy = False
@@ -176,8 +205,8 @@ class LeanTracer(Tracer):
         self.known[id(tensor)] = (ref(tensor), name)
         if not tally.looked_at:
             return
-        index, frame = total + observer.module_events, observer.frame
-        if tally.kept_unasked and self.alone:
+        index, frame = total + observer.module_events, self.frame
+        if tally.kept_unasked and not self.guarded:
             fields = ("op", index, observer.rollout, frame, name, position, None, function, _site(), parents)
             observer.keep_unasked(fields, tensor)
             return
@@ -225,7 +254,7 @@ class LeanTracer(Tracer):
 
     def _count_buffer(self, tensor: Tensor) -> Name:
         with no_torch_function():
-            name = self.observer.value("buffer", "buffer", tensor)[0]
+            name = self.observer.value("buffer", tensor, self.frame)[0]
         self.known[id(tensor)] = (ref(tensor), name)
         self.observer.end_if_stopped()
         return name
@@ -239,13 +268,18 @@ class LeanTracer(Tracer):
         if for_good:
             self.keeper.mark_foreign(tensor)
 
+    def rename(self, tensor: Tensor, result: Tensor) -> Tensor:
+        name = self._name(tensor) or self._first_seen(tensor)
+        self.known[id(result)] = (ref(result), name)
+        return result
+
     # ---- modules --------------------------------------------------------------------------------------------
 
     def enter_module(self, module: nn.Module, is_forward: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         number = self.module_numbers.get(id(module))
         if number is None:
             return None
-        parent = self.observer.frame
+        parent = self.frame
         if parent is None and number:  # the model itself is not running
             return None
         due, self.due = self.due, None
@@ -258,7 +292,7 @@ class LeanTracer(Tracer):
                 self._begin_pass(args, kwargs)
             return self._enter(number, parent, (*args, *kwargs.values()))
         except BaseException as raised:  # the run is to stop here, or can't begin
-            self.observer.frame = parent
+            self.frame = parent
             if parent is None:
                 self._end_pass(raised)
             raise
@@ -266,7 +300,7 @@ class LeanTracer(Tracer):
     def _enter(self, number: int, parent: Frame | None, arguments: tuple[Any, ...]) -> Frame:
         count = self.call_counts[number] = self.call_counts[number] + 1
         info = self.infos[number]
-        self.observer.frame = frame = Frame(number, info.address, info.class_name, count, parent)
+        self.frame = frame = Frame(number, info.address, info.class_name, count, parent)
         self._at_module("module_enter", frame, arguments)
         return frame
 
@@ -275,7 +309,7 @@ class LeanTracer(Tracer):
         try:
             self._at_module("module_exit", call, (result,))
         finally:
-            self.observer.frame = call.parent
+            self.frame = call.parent
             if call.parent is None:
                 self._end_pass(sys.exc_info()[1] if result is None else None)
 

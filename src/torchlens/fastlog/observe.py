@@ -42,7 +42,6 @@ class Observer:
         self._left = False
         self.stopping = not rules.stop.is_empty
         self.rollout = Rollout(-1, None)
-        self.frame: Frame | None = None  # the running module call
         self.total = 0  # values so far
         self.module_events = 0
         self.kept = 0
@@ -55,7 +54,6 @@ class Observer:
         self.rollout = rollout
         self.stopped = self._left = False
         self.rules.stop.matched.clear()
-        self.frame = None
         self.total = self.module_events = 0
         self.tallies, self._by_type = {}, {}  # names of kept records refer to the tallies, so they are not used again
         if self.history is not None:
@@ -96,12 +94,12 @@ class Observer:
 
     # ---- events ---------------------------------------------------------------------------------------------
 
-    def value(self, kind: str, layer_type: str, tensor: Tensor) -> tuple[Name, Record | None]:
+    def value(self, kind: str, tensor: Tensor, frame: Frame | None) -> tuple[Name, Record | None]:
         """A value that no operation made: an input, a buffer that is used for the first time in this pass."""
-        index, name = self.next_index, self.count(self.tally_for(layer_type))
+        index, name = self.next_index, self.count(self.tally_for(kind))
         if not name[0].looked_at:
             return name, None
-        event = Event(kind, index, self.rollout, self.frame, name, None, facts_of(tensor))
+        event = Event(kind, index, self.rollout, frame, name, None, facts_of(tensor))
         return name, self.look(event, tensor)
 
     def look(self, event: Event, tensor: Tensor) -> Record | None:
@@ -176,13 +174,16 @@ class Observer:
         if tensor is not None and spec.save_activation:
             if self.prepare is not None:
                 self.prepare()
-            saved = self.keeper.keep(tensor)
+            record._saved = self._kept(tensor, spec)
             if spec.keep_grad:
                 self._connect(record, tensor, spec)
-            record._saved = spec.converted(saved) if spec.converts else saved
         self.kept += 1
         self.sink(record)
         return record
+
+    def _kept(self, tensor: Tensor, spec: CaptureSpec) -> Tensor:
+        saved: Tensor = self.keeper.keep(tensor)
+        return spec.converted(saved) if spec.converts else saved
 
     def _connect(self, record: Record, tensor: Tensor, spec: CaptureSpec) -> None:
         if not tensor.requires_grad or is_functorch_wrapped(tensor):  # valid only inside torch.func.grad and the like

@@ -43,7 +43,7 @@ def dry_run(
 
     >>> preview = tl.fastlog.dry_run(model, x, keep_op="relu")
     >>> [context.label for context in preview.kept]
-    ['relu_1_2', 'relu_2_5']
+    ['relu_1_2', 'relu_2_4']
     >>> [context.label for context in preview.retry(keep_op="fc").kept]
     ['fc:1']
 
@@ -80,17 +80,21 @@ class Preview:
     """What would be kept of a run: what `dry_run` returns.
 
     >>> print(tl.fastlog.dry_run(model, x, keep_op="relu"))
-    2 of 14 events would be kept, 200 B
-    self:1
-        input_1_0
-        add_1_1
-      * relu_1_2  5x5
-        fc:1
-            linear_1_3
-        mul_1_4
-      * relu_2_5  5x5
-        randn_1_6
-        ...
+    2 of 17 events would be kept, 200 B
+      input_1_0
+      self:1
+          add_1_1
+          relu_module:1
+            * relu_1_2  5x5
+          fc:1
+              linear_1_3
+        * relu_2_4  5x5
+          randn_1_5
+          add_2_6
+          pow_1_7
+          truediv_1_8
+          buffer_1_9
+          mul_1_10
     """
 
     def __init__(self, run: Run, chosen: dict[str, Any]) -> None:

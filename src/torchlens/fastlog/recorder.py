@@ -48,7 +48,7 @@ def record(
 
     >>> recording = tl.fastlog.record(model, x, keep_op="relu")
     >>> [record.label for record in recording]
-    ['relu_1_2', 'relu_2_5']
+    ['relu_1_2', 'relu_2_4']
     >>> recording = tl.fastlog.record(model, x, keep_module=lambda ctx: ctx.kind == "module_exit")
     >>> recording["fc"].activation.shape
     torch.Size([5, 5])

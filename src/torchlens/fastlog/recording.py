@@ -223,11 +223,11 @@ class Recording(Records):
 
     >>> recording = tl.fastlog.record(model, x, keep_op=["relu", "mul"])
     >>> recording
-    Recording of DemoNetwork: 4 records of 1 pass, 400 B
+    Recording of DemoNetwork: 3 records of 1 pass, 300 B
     >>> recording["relu_1_2"].activation.shape
     torch.Size([5, 5])
     >>> [record.label for record in recording.by_pass[0]]
-    ['relu_1_2', 'mul_1_4', 'mul_2_8', 'mul_3_10']
+    ['relu_1_2', 'relu_2_4', 'mul_1_10']
 
     `print(recording.summary())` lists what was kept; `recording.to_pandas()` is a table.
     """
@@ -251,7 +251,7 @@ class Recording(Records):
         """The whole log of the pass, in which the kept values are saved. Only `fastlog.record` can give it.
 
         >>> tl.fastlog.record(model, x, keep_op="relu").to_log().layer_labels
-        ['relu_1_2', 'relu_2_5']
+        ['relu_1_2', 'relu_2_4']
         """
         if self._log is None:
             raise ArgumentError(

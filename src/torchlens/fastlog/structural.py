@@ -59,7 +59,7 @@ class StructuralTracer(Tracer):
     ) -> ModuleCall | None:
         call = super().enter_module(module, is_forward, args, kwargs)
         if call is not None and not self.observer.stopped:
-            self.watch.module_entered(call, (*args, *kwargs.values()))
+            self.watch.module_entered(call, self.module_call, (*args, *kwargs.values()))
         return call
 
 
@@ -70,15 +70,16 @@ class Watch:
         self.recording = recording
         self.observer = observer
         self.names: dict[int, Name] = {}  # by index of the value
+        self.frames: dict[int, Frame] = {}  # of running module calls, by their places
 
     def consider(self, new: list[tuple[Value, Tensor]], module_call: int) -> None:
         considered, new[:] = list(new), []
         for value, tensor in considered:
             if not self.observer.stopped:
-                self._value(value, tensor)
+                self._value(value, tensor, self.frames.get(module_call))
         self.observer.end_if_stopped()
 
-    def _value(self, value: Value, tensor: Tensor) -> None:
+    def _value(self, value: Value, tensor: Tensor, frame: Frame | None) -> None:
         observer = self.observer
         if value.role == "output":
             return
@@ -89,7 +90,7 @@ class Watch:
             return
         if value.role != "op":
             kind = "input" if value.role == "input" else "buffer"
-            name, record = observer.value(kind, kind, tensor)
+            name, record = observer.value(kind, tensor, frame)
             self.names[value.index] = name
             _save(value, record)
             return
@@ -101,8 +102,8 @@ class Watch:
             return
         # Whose child it is can be told later from the call, which stays.
         parents = partial(self._parents, call)
-        frame, function = observer.frame, call.function
-        fields = ("op", index, observer.rollout, frame, name, value.position, value.facts, function, call.site, parents)
+        made = (name, value.position, value.facts, call.function, call.site, parents)
+        fields = ("op", index, observer.rollout, frame, *made)
         if tally.kept_unasked:
             _save(value, observer.keep_unasked(fields, tensor))
         else:
@@ -112,11 +113,11 @@ class Watch:
         parents = [self.names.get(parent.index) for _, parent in argument_values(call) if parent.role != "param"]
         return [parent for parent in parents if parent is not None]
 
-    def module_entered(self, call: ModuleCall, arguments: tuple[Any, ...]) -> None:
+    def module_entered(self, call: ModuleCall, place: int, arguments: tuple[Any, ...]) -> None:
         info = self.recording.modules[call.module]
-        frame = Frame(call.module, info.address, info.class_name, call.number, self.observer.frame)
-        self.observer.frame = frame
-        if self.observer.rules.wants_module(info.address) or self.observer.trail is not None:
+        frame = Frame(call.module, info.address, info.class_name, call.number, self.frames.get(call.parent))
+        self.frames[place] = frame
+        if self._looks_at(frame):
             with no_torch_function():
                 self.observer.module("module_enter", frame, flat_tensors(arguments))
             self.observer.end_if_stopped()
@@ -124,21 +125,22 @@ class Watch:
             self.observer.module_events += 1
 
     def module_left(self, call: ModuleCall, returned: list[tuple[Value, Tensor]]) -> None:
-        frame = self.observer.frame
-        if frame is None or self.observer.stopped:
+        place = next((place for place in reversed(self.frames) if self.recording.module_calls[place] is call), None)
+        if place is None or self.observer.stopped:
             return
-        try:
-            if self.observer.rules.wants_module(frame.address) or self.observer.trail is not None:
-                if self.observer.trail is not None:
-                    self.observer.values_of[self.observer.next_index] = [value.index for value, _ in returned]
-                records = self.observer.module("module_exit", frame, [tensor for _, tensor in returned])
-                for (value, _), record in zip(returned, records, strict=False):
-                    _save(value, record)
-            else:
-                self.observer.module_events += 1
-        finally:
-            self.observer.frame = frame.parent
+        frame = self.frames.pop(place)
+        if not self._looks_at(frame):
+            self.observer.module_events += 1
+            return
+        if self.observer.trail is not None:
+            self.observer.values_of[self.observer.next_index] = [value.index for value, _ in returned]
+        records = self.observer.module("module_exit", frame, [tensor for _, tensor in returned])
+        for (value, _), record in zip(returned, records, strict=False):
+            _save(value, record)
         self.observer.end_if_stopped()
+
+    def _looks_at(self, frame: Frame) -> bool:
+        return self.observer.trail is not None or self.observer.rules.wants_module(frame.address)
 
 
 def _save(value: Value, record: Record | None) -> None:
