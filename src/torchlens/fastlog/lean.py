@@ -90,6 +90,11 @@ class LeanTracer(Tracer):
         self.due: int | None = None  # a module whose call has begun, but not its forward
         self._surroundings = ExitStack()
 
+    def close(self) -> None:
+        """Let go of everything; what was kept is elsewhere."""
+        super().close()
+        self.observer.prepare = None
+
     # ---- passes ---------------------------------------------------------------------------------------------
 
     def _begin_pass(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -181,9 +181,9 @@ class Observer:
         self.sink(record)
         return record
 
-    def _kept(self, tensor: Tensor, spec: CaptureSpec) -> Tensor:
-        saved: Tensor = self.keeper.keep(tensor)
-        return spec.converted(saved) if spec.converts else saved
+    def _kept(self, tensor: Tensor, spec: CaptureSpec) -> Tensor | None:
+        saved = self.keeper.keep(tensor)
+        return spec.converted(saved) if saved is not None and spec.converts else saved
 
     def _connect(self, record: Record, tensor: Tensor, spec: CaptureSpec) -> None:
         if not tensor.requires_grad or is_functorch_wrapped(tensor):  # valid only inside torch.func.grad and the like

@@ -168,8 +168,9 @@ class Recorder:
         return self
 
     def __exit__(self, *raised: Any) -> None:
-        self._block.close()
         assert self._tracer is not None
+        self._block.close()
+        self._tracer.close()
         self._thread = None
         recording = Recording(type(self._model).__name__, self._records, self._tracer.passes, [])
         self._recording = recording

@@ -101,17 +101,13 @@ class Watch:
         if not tally.looked_at:
             return
         # Whose child it is can be told later from the call, which stays.
-        parents = partial(self._parents, call)
+        parents = partial(_parents, call, self.names)
         made = (name, value.position, value.facts, call.function, call.site, parents)
         fields = ("op", index, observer.rollout, frame, *made)
         if tally.kept_unasked:
             _save(value, observer.keep_unasked(fields, tensor))
         else:
             _save(value, observer.look(Event(*fields), tensor))
-
-    def _parents(self, call: Call) -> list[Name]:
-        parents = [self.names.get(parent.index) for _, parent in argument_values(call) if parent.role != "param"]
-        return [parent for parent in parents if parent is not None]
 
     def module_entered(self, call: ModuleCall, place: int, arguments: tuple[Any, ...]) -> None:
         info = self.recording.modules[call.module]
@@ -141,6 +137,11 @@ class Watch:
 
     def _looks_at(self, frame: Frame) -> bool:
         return self.observer.trail is not None or self.observer.rules.wants_module(frame.address)
+
+
+def _parents(call: Call, names: dict[int, Name]) -> list[Name]:
+    parents = [names.get(parent.index) for _, parent in argument_values(call) if parent.role != "param"]
+    return [parent for parent in parents if parent is not None]
 
 
 def _save(value: Value, record: Record | None) -> None:
