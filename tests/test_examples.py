@@ -29,7 +29,6 @@ def load(name: str) -> ModuleType:
 EXAMPLES_RUN = [
     "auxiliary_loss",
     "distillation",
-    "fastlog_generate",
     "fastlog_history",
     "fastlog_rollouts",
     "linear_probe",

@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
+import runpy
+
+import pytest
 import torch
-from tests.test_examples import load
+from tests.test_examples import EXAMPLES, load
+from tests.torchvision_models import torchvision_models
+
+
+@pytest.fixture(autouse=True, scope="module")
+def importable() -> None:
+    """transformers imports torchvision where it is installed, which on some machines needs help."""
+    torchvision_models()
+
+
+def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(EXAMPLES / "fastlog_generate.py"), run_name="__main__")
+    assert "12 records of 6 passes" in capsys.readouterr().out
 
 
 def test_each_step_of_a_generation_is_a_pass() -> None:

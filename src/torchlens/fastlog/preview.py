@@ -12,6 +12,7 @@ from ..capture.arguments import model_arguments
 from ..capture.keeping import Keeper
 from ..capture.records import Recording as Structure
 from ..errors import ArgumentError
+from ..log.layer_log import LayerLog
 from ..log.model_log import ModelLog
 from ..options import Options
 from ..words import counted, human_size, shape_words
@@ -197,7 +198,8 @@ class Preview:
         labels = {graph.label(place) for place in places} | {graph.layer_labels[graph.layers[p]] for p in places}
 
         def look(layer: Any) -> dict[str, Any] | None:
-            return KEPT_LOOK if layer.label in labels else None
+            label = layer.layer_label if isinstance(layer, LayerLog) else layer.label
+            return KEPT_LOOK if label in labels else None
 
         return {**drawing, "vis_node_overrides": look}
 
