@@ -10,5 +10,17 @@ from .preview import Preview, dry_run
 from .recorder import Recorder, record
 from .recording import Record, Recording
 from .spec import CaptureSpec
+from .storage import load, recover
 
-__all__ = ["CaptureSpec", "Preview", "Record", "RecordContext", "Recorder", "Recording", "dry_run", "record"]
+__all__ = [
+    "CaptureSpec",
+    "Preview",
+    "Record",
+    "RecordContext",
+    "Recorder",
+    "Recording",
+    "dry_run",
+    "load",
+    "record",
+    "recover",
+]

@@ -14,11 +14,11 @@ from ..capture.functions import Function
 from ..capture.keeping import Keeper
 from ..capture.naming import depends_on_site, layer_type_at
 from ..capture.records import Site
-from ..errors import ArgumentError
+from ..errors import ArgumentError, TorchLensError
 from ..selectors import described
 from .events import NO_HISTORY, Event, Frame, History, Name, Rollout, Tally, facts_of
 from .recording import Record
-from .rules import Rules, WrongAnswer
+from .rules import Rules
 from .spec import AS_IT_IS, CaptureSpec
 
 
@@ -37,7 +37,7 @@ class Observer:
         self.history = History(history_size) if rules.remembers else None
         self.trail: list[Event] | None = None  # every event, if someone wants to try other rules on them
         self.values_of: dict[int, list[int]] = {}  # and the values of each, by its index
-        self.failure: ArgumentError | None = None  # the first; the forward pass goes on
+        self.failure: TorchLensError | None = None  # the first; the forward pass goes on
         self.stopped = False  # whatever still happens in this pass is not looked at
         self._left = False
         self.stopping = not rules.stop.is_empty
@@ -204,9 +204,9 @@ class Observer:
         self.failure = self.failure or failure_of(self.rules, event, raised)
 
 
-def failure_of(rules: Rules, event: Event, raised: Exception) -> ArgumentError:
+def failure_of(rules: Rules, event: Event, raised: Exception) -> TorchLensError:
     """What to tell the user when something of his raised."""
-    if isinstance(raised, WrongAnswer):
+    if isinstance(raised, TorchLensError):
         return raised
     asked = [f"{rule.argument} {described(p)}" for rule in rules.all_rules for p in rule.predicates]
     what = f"the predicate {' or '.join(asked)}" if asked else "keeping a record"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 from collections.abc import Mapping
@@ -27,6 +28,7 @@ from .observe import Observer, Stopped
 from .recording import Record, Recording
 from .rules import Rules
 from .spec import CaptureSpec
+from .storage import RecordStream, check_sample, check_storage
 from .structural import StructuralTracer
 
 
@@ -42,6 +44,8 @@ def record(
     stop_after: Any = None,
     history_size: int = 8,
     train_mode: bool = False,
+    save_to: str | os.PathLike[str] | None = None,
+    keep_in_memory: bool = True,
     random_seed: int | None = None,
 ) -> Recording:
     """Run a model once and keep what is chosen.
@@ -65,6 +69,8 @@ def record(
         stop_after: end the forward pass after the event that this selects; of several, after the last.
         history_size: how many events and operations a context can look back.
         train_mode: what is kept stays connected to autograd.
+        save_to: a folder to write the records to while the model runs; `fastlog.load` opens it again.
+        keep_in_memory: False to keep values in the folder only; they are read when they are asked for.
     """
     args, kwargs = model_arguments(model, input_args, input_kwargs)
     options = Options.checked(layers_to_save=None, random_seed=random_seed)
@@ -77,18 +83,50 @@ def record(
         stop_after=stop_after,
         train_mode=check_training(train_mode),
     )
-    records: list[Record] = []
-    observer = Observer(rules, Keeper(), check_history_size(history_size), records.append)
-    structure = run_once(model, args, kwargs, options, observer)
-    unmatched = [*rules.op.unmatched(), *rules.module.unmatched()]
-    if unmatched and structure.complete:
-        raise LayerNotFoundError(f"{rules.op.argument}: nothing is chosen by {described(unmatched[0])}")
-    recording = Recording(type(model).__name__, records, 1, list(structure.warnings))
-    recording.warnings += never_stopped(rules)
+    history_size = check_history_size(history_size)
+    check_storage(save_to, keep_in_memory, train_mode)
+    with Sink(type(model).__name__, save_to, keep_in_memory) as kept:
+        structure = run_once(model, args, kwargs, options, Observer(rules, Keeper(), history_size, kept.add))
+        unmatched = [*rules.op.unmatched(), *rules.module.unmatched()]
+        if unmatched and structure.complete:
+            raise LayerNotFoundError(f"keep_op: nothing is chosen by {described(unmatched[0])}")
+        recording = kept.finish(1, [*structure.warnings, *never_stopped(rules)])
     recording._log = partial(_log_of, structure)
     for warning in recording.warnings:
         warnings.warn(warning, FidelityWarning, stacklevel=2)
     return recording
+
+
+class Sink:
+    """Where records go: memory, a folder, or both."""
+
+    def __init__(self, model_name: str, save_to: str | os.PathLike[str] | None, keep_in_memory: bool) -> None:
+        self.records: list[Record] = []
+        self._model_name = model_name
+        self._stream = RecordStream(save_to, model_name, keep_in_memory) if save_to is not None else None
+
+    def add(self, record: Record) -> None:
+        if self._stream is not None:
+            self._stream.put(record)
+        self.records.append(record)
+
+    def finish(self, passes: int, warnings: list[str]) -> Recording:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            try:
+                stream.finish(passes, warnings)
+            except BaseException:
+                stream.abandon()
+                raise
+        return Recording(self._model_name, self.records, passes, warnings)
+
+    def __enter__(self) -> Sink:
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        """What was not finished can be recovered."""
+        if self._stream is not None:
+            self._stream.abandon()
 
 
 def run_once(
@@ -140,8 +178,11 @@ class Recorder:
         stop_after: Any = None,
         history_size: int = 8,
         train_mode: bool = False,
+        save_to: str | os.PathLike[str] | None = None,
+        keep_in_memory: bool = True,
     ) -> None:
         model_arguments(model, None, None)
+        check_storage(save_to, keep_in_memory, train_mode)
         self._model = model
         self._rules = Rules(
             addresses_of(model),
@@ -152,8 +193,10 @@ class Recorder:
             stop_after=stop_after,
             train_mode=check_training(train_mode),
         )
-        self._records: list[Record] = []
-        self._observer = Observer(self._rules, Keeper(), check_history_size(history_size), self._records.append)
+        self._history_size = check_history_size(history_size)
+        self._save_to = save_to
+        self._keep_in_memory = keep_in_memory
+        self._kept: Sink | None = None
         self._tracer: LeanTracer | None = None
         self._thread: int | None = None
         self._block = ExitStack()
@@ -162,29 +205,24 @@ class Recorder:
     def __enter__(self) -> Recorder:
         if self._tracer is not None:
             raise ArgumentError("a Recorder is for one with-block; make another one for the next")
-        self._tracer = LeanTracer(self._model, self._observer)
+        self._kept = Sink(type(self._model).__name__, self._save_to, self._keep_in_memory)
+        self._tracer = LeanTracer(self._model, Observer(self._rules, Keeper(), self._history_size, self._kept.add))
         self._thread = threading.get_ident()
         self._block.enter_context(watch_modules(self._tracer.modules, self._tracer))
         return self
 
     def __exit__(self, *raised: Any) -> None:
-        assert self._tracer is not None
+        assert self._tracer is not None and self._kept is not None
         self._block.close()
         self._tracer.close()
         self._thread = None
-        recording = Recording(type(self._model).__name__, self._records, self._tracer.passes, [])
-        self._recording = recording
-        if raised[0] is not None or not self._tracer.passes:
-            return
-        self._warn(recording)
-
-    def _warn(self, recording: Recording) -> None:
-        """Say what was asked for and never seen."""
+        passes = self._tracer.passes
         unmatched = [*self._rules.op.unmatched(), *self._rules.module.unmatched()]
-        recording.warnings += [f"nothing was chosen by {described(selector)}" for selector in unmatched]
-        recording.warnings += never_stopped(self._rules)
-        for warning in recording.warnings:
-            warnings.warn(warning, FidelityWarning, stacklevel=3)
+        said = [f"nothing was chosen by {described(selector)}" for selector in unmatched] + never_stopped(self._rules)
+        # What was recorded before an exception of the user's is whole, and is kept.
+        self._recording = self._kept.finish(passes, said if passes and raised[0] is None else [])
+        for warning in self._recording.warnings:
+            warnings.warn(warning, FidelityWarning, stacklevel=2)
 
     def log(
         self,
@@ -198,12 +236,14 @@ class Recorder:
             raise ArgumentError("a Recorder works inside its with-block: with Recorder(model, ...) as recorder: ...")
         if self._thread != threading.get_ident():
             raise ArgumentError("a Recorder works in the thread that entered its with-block; make one for each thread")
+        if self._save_to is not None:
+            check_sample(sample_id)
         args, kwargs = model_arguments(self._model, input_args, input_kwargs)
         self._tracer.sample_id, self._tracer.may_stop = sample_id, True
         try:
             return self._model(*args, **kwargs)
         except Stopped:
-            if not self._observer.stopped:  # another one's, around this
+            if not self._tracer.observer.stopped:  # another one's, around this
                 raise
             return None
         finally:
@@ -218,7 +258,7 @@ class Recorder:
 
     def __len__(self) -> int:
         """How many records there are so far."""
-        return len(self._records)
+        return len(self._kept.records) if self._kept is not None else 0
 
 
 def addresses_of(model: nn.Module) -> dict[str, str]:

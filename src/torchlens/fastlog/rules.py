@@ -118,7 +118,7 @@ class Rule:
         for predicate in self.predicates:
             given = predicate(RecordContext(event, history))
             if given is not None and not isinstance(given, (bool, CaptureSpec)):
-                raise WrongAnswer(
+                raise ArgumentError(
                     f"{self.argument}: the predicate {described(predicate)} returned {given!r} for {event.label}; "
                     "True, False, None (the default) or a CaptureSpec can be returned"
                 )
@@ -130,10 +130,6 @@ class Rule:
     def unmatched(self) -> list[Any]:
         """The selectors by name or number that chose nothing."""
         return [selector for key, selector in self.named.items() if key not in self.matched]
-
-
-class WrongAnswer(ArgumentError):
-    """A predicate returned something that says nothing."""
 
 
 def _fits(part: str, label: str) -> bool:
