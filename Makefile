@@ -33,6 +33,7 @@ lint: $(READY)  ## style and types
 bench: $(READY)  ## cost of a log as ratios to a plain forward, and of the graph passes
 	$(RUN) benchmarks/overhead.py
 	$(RUN) benchmarks/graph.py
+	$(RUN) benchmarks/persist.py
 
 gallery: $(READY)  ## draw known models into docs/gallery
 	$(RUN) examples/gallery.py
@@ -45,6 +46,6 @@ $(READY): constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet torch numpy safetensors
 	$(RUN) -m pip install --quiet --no-deps torchvision
-	$(RUN) -m pip install --quiet pillow transformers networkx resvg_py pytest hypothesis ruff mypy hatchling editables
+	$(RUN) -m pip install --quiet pillow transformers networkx pandas pyarrow resvg_py pytest hypothesis ruff mypy hatchling editables
 	$(RUN) -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@

@@ -23,6 +23,7 @@ FLOW = [
     "_torch",
     "capture",
     "graph",
+    "bundle",
     "validate",
     "rerun",
     "draw",

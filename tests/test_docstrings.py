@@ -5,7 +5,6 @@ from __future__ import annotations
 import doctest
 import importlib
 import pkgutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import torchlens as tl
 MODULES = sorted(info.name for info in pkgutil.walk_packages(tl.__path__, "torchlens."))
 
 
-def names() -> dict[str, Any]:
+def names(folder: Path) -> dict[str, Any]:
     model, x = DemoNetwork(), torch.rand(5, 5)
     return {
         "tl": tl,
@@ -26,16 +25,16 @@ def names() -> dict[str, Any]:
         "model": model,
         "x": x,
         "log": tl.log_forward_pass(model, x),
-        "folder": Path(tempfile.mkdtemp()),
+        "folder": folder,
         "recurrent_log": tl.log_forward_pass(RecurrentNetwork(), x),
     }
 
 
 @pytest.mark.parametrize("name", ["torchlens", *MODULES])
-def test_examples_run(name: str) -> None:
+def test_examples_run(name: str, tmp_path: Path) -> None:
     module = importlib.import_module(name)
     flags = doctest.NORMALIZE_WHITESPACE
-    result = doctest.testmod(module, extraglobs=names() | vars(module), optionflags=flags)
+    result = doctest.testmod(module, extraglobs=names(tmp_path) | vars(module), optionflags=flags)
     assert result.failed == 0
 
 

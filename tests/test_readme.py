@@ -40,6 +40,16 @@ def test_the_questions_have_answers() -> None:
             assert repr(answer) == comment.strip()
 
 
+def test_saving_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    block = re.search(r"## Saving to disk\n\n```python\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
+    assert block is not None
+    names = run_first_block()
+    monkeypatch.chdir(tmp_path)
+    exec(compile(block[1], "<readme>", "exec"), names)
+    assert names["big"].op_labels == tl.load("run2").op_labels
+    assert names["log"].validate() and (tmp_path / "layers.csv").read_text().startswith("layer_label,")
+
+
 def test_the_pictures_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CI", "1")  # no viewer

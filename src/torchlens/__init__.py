@@ -9,8 +9,11 @@ torch.Size([5, 5])
 from . import fastlog
 from .api import (
     get_model_metadata,
+    load,
     log_backward,
     log_forward_pass,
+    recover,
+    save,
     show_model_graph,
     validate_backward_pass,
     validate_model_activations,
@@ -18,6 +21,7 @@ from .api import (
 from .capture.dispatcher import Completeness
 from .errors import (
     ArgumentError,
+    BundleError,
     DivergenceError,
     DrawingError,
     DrawingWarning,
@@ -26,6 +30,7 @@ from .errors import (
     PassNeededError,
     ReplayError,
     TorchLensError,
+    UnknownFunctionError,
 )
 from .fastlog.pluck import pluck
 from .graph.cost import Cost, register_formula, unregister_formula
@@ -46,6 +51,7 @@ __all__ = [
     "BackwardPass",
     "BackwardReport",
     "BufferLog",
+    "BundleError",
     "Completeness",
     "Conditional",
     "Cost",
@@ -66,16 +72,20 @@ __all__ = [
     "PassNeededError",
     "ReplayError",
     "TorchLensError",
+    "UnknownFunctionError",
     "ValidationReport",
     "fastlog",
     "get_model_activations",
     "get_model_metadata",
     "get_model_structure",
     "lint",
+    "load",
     "log_backward",
     "log_forward_pass",
     "pluck",
+    "recover",
     "register_formula",
+    "save",
     "show_model_graph",
     "unregister_formula",
     "validate_backward_pass",

@@ -30,11 +30,16 @@ __all__ = [
     "any_autocast",
     "autocast_state",
     "current_backward",
+    "data_address",
     "finished",
+    "function_namespaces",
     "higher_order_kernel",
     "hook_node_output",
     "is_functorch_wrapped",
+    "jagged_parts",
     "lazy_copy",
+    "make_per_channel_quantized",
+    "make_per_tensor_quantized",
     "mode_stack",
     "no_torch_function",
     "operator_compiler",
@@ -92,6 +97,41 @@ def autocast_state() -> tuple[tuple[str, torch.dtype], ...]:
     """The devices for which autocast is on, each with its dtype."""
     devices = ("cpu", "cuda", "mps", "xpu")
     return tuple((d, torch.get_autocast_dtype(d)) for d in devices if torch.is_autocast_enabled(d))
+
+
+def data_address(tensor: Tensor) -> int:
+    """Where the memory behind a tensor begins. Asking for it does not end the sharing of a lazy copy."""
+    if hasattr(_C, "_data_address"):
+        return int(_C._data_address(tensor))
+    return tensor.untyped_storage().data_ptr()
+
+
+make_per_tensor_quantized = torch._make_per_tensor_quantized_tensor
+make_per_channel_quantized = torch._make_per_channel_quantized_tensor
+
+
+def jagged_parts(tensor: Any) -> tuple[Tensor, Tensor, Tensor | None, list[int | None]]:
+    """What a nested tensor of the jagged layout is made of: values, offsets, lengths; then the jagged dimension and,
+    where they are known, the shortest and the longest length."""
+    lengths = [tensor._maybe_min_seqlen, tensor._maybe_max_seqlen]
+    return tensor._values, tensor._offsets, tensor._lengths, [tensor._ragged_idx, *lengths]
+
+
+def function_namespaces() -> dict[str, Any]:
+    """Where torch keeps the functions that compute something, by the name under which a saved log refers to them."""
+    return {
+        "torch": _C._VariableFunctions,
+        "torch._C._nn": _C._nn,
+        "torch._C._linalg": _C._linalg,
+        "torch._C._fft": _C._fft,
+        "torch._C._special": _C._special,
+        "torch._C._sparse": _C._sparse,
+        "torch._C._nested": _C._nested,
+        "torch.functional": torch.functional,
+        "torch.nn.functional": torch.nn.functional,
+        "torch.nn.init": torch.nn.init,
+        "torch.Tensor": torch.Tensor,
+    }
 
 
 def higher_order_kernel(func: Any) -> Callable[..., Any] | None:

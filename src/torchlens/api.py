@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from .aliases import ARGUMENTS
+from .bundle.recover import recover_recording
+from .bundle.save import save_recording
+from .bundle.stream import RecordingStream
 from .capture import rng
 from .capture.arguments import model_arguments
 from .capture.containers import fresh_copy, tensors_in
@@ -46,6 +51,8 @@ def log_forward_pass(
     save_raw_activation: bool = True,
     output_device: torch.device | str | None = None,
     output_dtype: torch.dtype | None = None,
+    save_activations_to: str | PathLike[str] | None = None,
+    keep_activations_in_memory: bool = True,
     random_seed: int | None = None,
     check_completeness: bool = False,
     save_gradients: bool | str | int | Callable[[Any], Any] | Iterable[Selector] = False,
@@ -77,6 +84,9 @@ def log_forward_pass(
         save_raw_activation: False keeps only what the function returned.
         output_device: where to put what is saved.
         output_dtype: what to convert saved floating point values to.
+        save_activations_to: a folder that does not exist yet. Values are written into it while the model runs; at the
+            end it is a bundle for `load`. If the process dies before, `recover` has what was written until then.
+        keep_activations_in_memory: False keeps the values in that folder only; `layer.activation` reads them there.
         random_seed: seeds torch, NumPy and Python before the run. Without it the generators go on from where they are.
         check_completeness: watch the dispatcher too, and report in `log.completeness` whether every operation was seen.
         save_gradients: True, or the layers whose gradients to keep, chosen as in `layers_to_save`. Any backward pass,
@@ -97,6 +107,8 @@ def log_forward_pass(
         save_raw_activation=save_raw_activation,
         output_device=output_device,
         output_dtype=output_dtype,
+        save_activations_to=save_activations_to,
+        keep_activations_in_memory=keep_activations_in_memory,
         random_seed=random_seed,
         check_completeness=check_completeness,
         save_gradients=save_gradients,
@@ -106,12 +118,14 @@ def log_forward_pass(
     )
     picture = _picture(vis_mode, drawing, default="none")
     args, kwargs = model_arguments(model, input_args, input_kwargs)
-    recording, error = recorded(model, module, args, kwargs, options)
-    log = ModelLog(recording)
+    with _streaming(options) as stream:
+        recording, error = recorded(model, module, args, kwargs, options, stream)
+        log = ModelLog(recording)
+        if error is None:
+            settle(log)
     if error is not None:
         settle_autograd(log)
         raise _annotated(error, recording, log)
-    settle(log)
     settle_autograd(log)
     for warning in recording.warnings:
         warnings.warn(warning, FidelityWarning, stacklevel=2)
@@ -231,6 +245,91 @@ def validate_model_activations(
     if verbose:
         print(report)
     return report
+
+
+def save(
+    log: ModelLog,
+    path: str | PathLike[str],
+    *,
+    overwrite: bool = False,
+    include_activations: bool = True,
+    include_gradients: bool = True,
+    include_arguments: bool = True,
+) -> None:
+    """Save a log as a folder of JSON and safetensors files, without any pickle.
+
+    >>> tl.save(log, folder / "demo")
+    >>> tl.load(folder / "demo")["fc"].activation.equal(log["fc"].activation)
+    True
+
+    Args:
+        log: the log.
+        path: the folder to make. It appears when all of it is there: a crash leaves what was there before, or nothing.
+        overwrite: replace a bundle that is there; anything else that is there is never replaced.
+        include_activations: False leaves the values out, and saves all that is known about them.
+        include_gradients: False leaves out what backward passes brought.
+        include_arguments: False leaves out what only computing again needs: the values of parameters, the states of
+            random generators, NumPy arrays given to torch functions.
+
+    Tensors that share memory share it in the file. What the log knows of your code goes with it: names of files and
+    functions, and the lines around each call. An argument that is neither a tensor nor plain data is saved as its repr.
+    A tensor that can't be saved exactly (of a class of your own, say) is an error; nothing is left out silently.
+    """
+    if not isinstance(log, ModelLog):
+        raise ArgumentError(f"the first argument is a log, not of type {type(log).__name__}")
+    save_recording(
+        log._recording,
+        Path(path),
+        overwrite=overwrite,
+        activations=include_activations,
+        gradients=include_gradients,
+        arguments=include_arguments,
+    )
+
+
+def load(path: str | PathLike[str], lazy: bool = False) -> ModelLog:
+    """The log that `save` wrote. Nothing that the files name is imported or run.
+
+    >>> tl.save(log, folder / "log")
+    >>> again = tl.load(folder / "log")
+    >>> again["fc"].parent_layers, bool(again.validate())
+    (['relu_1_2'], True)
+
+    With `lazy=True` only the metadata is read; a tensor is read when it is asked for, and
+    `layer.materialize_activation()` keeps it. Every tensor is checked against its hash when it is read.
+
+    A bundle that is damaged, was altered or comes from a newer version is a `BundleError`. Functions are known by name:
+    computing again (`log.validate()`) works for torch's own.
+    """
+    return ModelLog.load(path, lazy)
+
+
+def recover(path: str | PathLike[str]) -> ModelLog:
+    """What is whole of a log that was cut short while it was written with `save_activations_to`.
+
+    >>> streamed = tl.log_forward_pass(model, x, save_activations_to=folder / "streamed")
+    >>> tl.recover(folder / "streamed").num_tensors_saved       # nothing was cut short here
+    12
+
+    The log ends with the last tensor that was written whole; `log.warnings` says what is missing. Its tensors stay in
+    the files and are read when they are asked for; `save` makes a bundle of them.
+    """
+    return ModelLog(recover_recording(Path(path)))
+
+
+@contextmanager
+def _streaming(options: Options) -> Iterator[RecordingStream | None]:
+    """Where the values go while the model runs. A model that raised leaves a bundle of what was logged until then."""
+    if options.save_activations_to is None:
+        yield None
+        return
+    stream = RecordingStream(options.save_activations_to, options.keep_activations_in_memory)
+    try:
+        yield stream
+        stream.finish()
+    except BaseException:
+        stream.abandon()
+        raise
 
 
 def validate_backward_pass(

@@ -2,6 +2,8 @@
 
 TorchLensError
  ├── ArgumentError        an argument that can't be used (also a ValueError)
+ ├── BundleError          a saved log that can't be written, or that can't be trusted when it is read
+ │    └── UnknownFunctionError  a saved log asks for a function that is not one of torch's own
  ├── DrawingError         a picture that could not be made
  ├── LayerNotFoundError   nothing in the log has that name (also a KeyError)
  ├── PassNeededError      the layer has several passes and the answer differs (also an AttributeError)
@@ -23,6 +25,14 @@ class TorchLensError(Exception):
 
 class ArgumentError(TorchLensError, ValueError):
     """An argument can't be used; the message says what can."""
+
+
+class BundleError(TorchLensError):
+    """A saved log can't be written, or can't be trusted; the message says what is wrong with which file."""
+
+
+class UnknownFunctionError(BundleError):
+    """A saved log was asked to compute something with a function that is not one of torch's own."""
 
 
 class DrawingError(TorchLensError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -23,6 +24,8 @@ class Options:
     save_raw_activation: bool = True
     output_device: torch.device | None = None
     output_dtype: torch.dtype | None = None
+    save_activations_to: Path | None = None
+    keep_activations_in_memory: bool = True
     save_gradients: bool | Selection = False
     gradient_postfunc: Callable[[torch.Tensor], Any] | None = None
     train_mode: bool = False
@@ -45,6 +48,7 @@ class Options:
         dtype = given.get("output_dtype")
         if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
             raise ArgumentError(f"output_dtype is a floating point type such as torch.float16, not {dtype!r}")
+        _check_streaming(given)
         wanted = given.get("save_gradients", False)
         given["save_gradients"] = _gradients(wanted)
         options = cls(**given)
@@ -80,6 +84,21 @@ class Options:
     def selection(self) -> Selection | None:
         """Which values to keep; None for all of them or for none."""
         return self.layers_to_save if isinstance(self.layers_to_save, Selection) else None
+
+
+def _check_streaming(given: dict[str, Any]) -> None:
+    path = given.get("save_activations_to")
+    if path is not None:
+        if given["layers_to_save"] is None:
+            raise ArgumentError("save_activations_to has nothing to save with layers_to_save=None")
+        if given.get("train_mode") or given.get("save_gradients") or not given.get("detach_saved_tensors", True):
+            raise ArgumentError(
+                "what is written while the model runs can't stay connected to autograd: train_mode, save_gradients and "
+                "detach_saved_tensors=False need the values in memory; tl.save the log after the backward pass"
+            )
+        given["save_activations_to"] = Path(path)
+    elif not given.get("keep_activations_in_memory", True):
+        raise ArgumentError("keep_activations_in_memory=False needs save_activations_to=..., or nothing would be saved")
 
 
 def _layers(wanted: Any) -> Literal["all"] | Selection | None:

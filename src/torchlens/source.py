@@ -15,7 +15,7 @@ from functools import cache
 from types import CodeType
 from typing import Any, Generic, TypeVar
 
-__all__ = ["FuncCallLocation", "instruction_start", "line_at", "operator_name", "per_code"]
+__all__ = ["FuncCallLocation", "SavedCode", "instruction_start", "line_at", "operator_name", "per_code"]
 
 LINES_BEFORE, LINES_AFTER = 4, 1
 KEYS = ("call_fname", "call_linenum", "function", "code_context")
@@ -46,6 +46,27 @@ class per_code(Generic[T]):
         return hit[1]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SavedCode:
+    """What a saved log knows of a code object: the answers to what would be asked of the code itself.
+
+    It stands in a loaded log where the code object stands in a new one. Nothing of it can be run.
+    """
+
+    co_filename: str
+    co_name: str
+    co_qualname: str | None
+    is_library: bool  # torch's or this package's own, on the machine where it ran
+    lines: dict[int, int] = field(default_factory=dict)  # by instruction
+    operators: dict[int, str] = field(default_factory=dict)  # the dunder names, by instruction
+    statements: dict[int, Any] = field(default_factory=dict)  # which asked a value for its truth, by instruction
+    source: dict[int, str] = field(default_factory=dict)  # lines of the file that are worth showing, by number
+
+    def context(self, line: int) -> tuple[str, ...]:
+        around = range(max(1, line - LINES_BEFORE), line + LINES_AFTER + 1)
+        return tuple(self.source[number] for number in around if number in self.source)
+
+
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class FuncCallLocation:
     """One place in the user's code from which something was called.
@@ -65,9 +86,11 @@ class FuncCallLocation:
     qualname: str | None = field(compare=False)
     _saved_context: tuple[str, ...] | None = field(compare=False)
 
-    def __init__(self, code: CodeType, lasti: int) -> None:
+    def __init__(self, code: CodeType | SavedCode, lasti: int) -> None:
         qualname = getattr(code, "co_qualname", None)  # since 3.11
-        self._fill(code.co_filename, line_at(code, lasti), code.co_name, qualname, None)
+        line = line_at(code, lasti)
+        context = code.context(line) if isinstance(code, SavedCode) else None
+        self._fill(code.co_filename, line, code.co_name, qualname, context)
 
     @classmethod
     def from_fields(
@@ -132,8 +155,10 @@ def _line_table(code: CodeType) -> list[int | None]:
     return [line for start, end, line in code.co_lines() for _ in range(start, end, 2)]
 
 
-def line_at(code: CodeType, lasti: int) -> int:
+def line_at(code: CodeType | SavedCode, lasti: int) -> int:
     """The line of an instruction; of one that has none, the first line of its function."""
+    if isinstance(code, SavedCode):
+        return code.lines[lasti]
     table = _line_table(code)
     line = table[lasti // 2] if 0 <= lasti < 2 * len(table) else None
     return code.co_firstlineno if line is None else line
@@ -153,13 +178,15 @@ def instruction_start(code: CodeType, lasti: int) -> int:
     return lasti
 
 
-def operator_name(code: CodeType, lasti: int) -> str | None:
+def operator_name(code: CodeType | SavedCode, lasti: int) -> str | None:
     """The dunder method of the operator executed at an instruction, or None if it is not an operator.
 
         operator_name(frame.f_code, frame.f_lasti)     # a + b: "__add__", a += b: "__iadd__", f(a): None
 
     It is the operator as written: `1 + t` is "__add__", though Python ends up calling `t.__radd__`.
     """
+    if isinstance(code, SavedCode):
+        return code.operators.get(lasti)
     # Two bytes and a dict lookup: quicker than any cache. co_code is free of specialised opcodes, and an
     # operator's argument is below 256 on every Python, so EXTENDED_ARG never comes in.
     if lasti < 0:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from types import CodeType
 from typing import Any, Literal, TypeAlias
 
-from .source import instruction_start, line_at, per_code
+from .source import SavedCode, instruction_start, line_at, per_code
 
 __all__ = ["Kind", "Statement", "find_statement"]
 
@@ -83,13 +83,16 @@ class Statement:
         return self.truth[0 if value else 1]
 
 
-def find_statement(code: CodeType, lasti: int) -> Statement:
+def find_statement(code: CodeType | SavedCode, lasti: int) -> Statement:
     """The statement that turned a value into a bool at this instruction.
 
         find_statement(frame.f_code, frame.f_lasti)
 
     The frame is the one that called `__bool__`, `item()` and the like, or a function that did.
     """
+    if isinstance(code, SavedCode):
+        known = code.statements.get(lasti)
+        return known or Statement("unknown", code.co_filename, code.lines[lasti], "")
     event, text = _read_event(code, lasti), _read_source(code.co_filename)
     path, exact = text.path_to(event.span) if event.span else text.path_on_line(event)
     if not path:

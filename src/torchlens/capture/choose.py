@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..selectors import Selection, Selector, described, is_certain, may_be_in_labels_of, may_be_label, split_pass
 from .context import AskLater, OpInProgress
-from .keeping import Keeper, Transform
+from .keeping import Keeper, Sink, Transform
 from .naming import layer_type_of
 from .records import ModuleCall, Recording, Value
 
@@ -32,19 +32,25 @@ class Chooser:
     """Keeps the values that a selection wants, or may want; with no selection, all of them."""
 
     def __init__(
-        self, recording: Recording, keeper: Keeper, selection: Selection | None, transform: Transform | None
+        self,
+        recording: Recording,
+        keeper: Keeper,
+        selection: Selection | None,
+        transform: Transform | None,
+        sink: Sink | None = None,
     ) -> None:
         self.recording = recording
         self.keeper = keeper
         self.selection = selection
         self.transform = transform
+        self.sink = sink
         self.failure: Failure | None = None  # the first
         self.everything = YES if selection is None else NO
         self.parts: list[str] = []  # of labels
         self.calls_of: dict[int, set[int | None]] = {}  # the wanted calls of each module; None for all
         self.chosen: dict[Selector, set[int]] = {}  # by each predicate: indexes of values
         self.undecided: dict[Selector, dict[int, OpInProgress]] = {}  # to be asked again when the graph is known
-        self._raw: set[int] = set()  # kept, not yet transformed
+        self._raw: set[int] = set()  # kept, not yet transformed or written
         self._types: dict[str, int] = {}
         numbers = {a: n for n, info in reversed(list(enumerate(recording.modules))) for a in info.all_addresses}
         for selector in selection.selectors if selection else ():
@@ -111,21 +117,24 @@ class Chooser:
     # ---- keeping --------------------------------------------------------------------------------------------
 
     def _keep(self, value: Value, tensor: Tensor, certain: bool) -> None:
-        if value.saved is None and value.transformed is None:
+        if value.kept is None and value.transformed is None:
             value.saved = self.keeper.keep(tensor)
             self._raw.add(value.index)
         if certain:
             self.finish(value)
 
     def finish(self, value: Value) -> None:
-        """Make of a kept value what is wanted of it, once."""
-        if self.transform is None or value.index not in self._raw:
+        """Make of a kept value what is wanted of it, once, and put it where it is wanted."""
+        if (self.transform is None and self.sink is None) or value.index not in self._raw:
             return
         self._raw.remove(value.index)
         try:
-            self.transform.apply(value)
+            if self.transform is not None:
+                self.transform.apply(value)
         except Exception as raised:
             self._failed("activation_postfunc", value, raised)
+        if self.sink is not None:
+            self.sink.put(value)
 
     def _failed(self, what: str, value: Value, raised: Exception) -> None:
         self.failure = self.failure or Failure(what, value, raised)

@@ -122,7 +122,7 @@ def _operator(func: Any) -> Function:
 def _property(func: Any, access: str) -> Function:
     owner = func.__self__
     name = getattr(owner, "__name__", None) or owner.fget.__name__
-    if name not in _TENSOR_PROPERTIES or (name == "grad" and access != "__get__"):
+    if name not in TENSOR_PROPERTIES or (name == "grad" and access != "__get__"):
         return Function(name, func, Treatment.IGNORE)
     function = Function(name, func)
     if access == "__set__":
@@ -157,7 +157,7 @@ def _first(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
 
 
 # Properties that give (or take) a tensor; all others, such as .shape, are questions.
-_TENSOR_PROPERTIES = {"data", "grad", "T", "mT", "H", "mH", "real", "imag"}
+TENSOR_PROPERTIES = {"data", "grad", "T", "mT", "H", "mH", "real", "imag"}
 
 # Questions about a tensor that models ask often. Any function that returns no tensor is left out of the log;
 # these are only spared the bookkeeping.

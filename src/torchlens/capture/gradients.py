@@ -87,6 +87,22 @@ class Gradients:
         self.nodes = _described(recording, edges, made_by)
         self._to_hook: tuple[Mapping[int, Edge], dict[Any, int]] | None = (edges, made_by)
 
+    @classmethod
+    def restored(
+        cls,
+        nodes: list[Node],
+        passes: list[Pass],
+        received: dict[int, dict[int, Any]],
+        transformed: dict[int, dict[int, Any]],
+    ) -> Gradients:
+        """What was saved of them: there are no hooks any more, so nothing will be added."""
+        gradients = cls.__new__(cls)
+        gradients.postfunc = None
+        gradients.nodes, gradients.passes = nodes, passes
+        gradients.received, gradients.transformed = received, transformed
+        gradients._passes_by_task, gradients._to_hook = {}, None
+        return gradients
+
     def attach(self, recording: Recording, wanted: set[int] | None) -> None:
         """From now on, note every backward pass, with the gradients of the values of these indexes; None for all."""
         assert self._to_hook is not None

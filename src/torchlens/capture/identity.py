@@ -188,7 +188,7 @@ class Identity:
     def before_write(self, tensor: Tensor) -> None:
         """A call is about to overwrite `tensor`."""
         value = self.current(tensor)
-        saved = value.saved if value is not None else None
+        saved = value.kept if value is not None and isinstance(value.kept, Tensor) else None
         if saved is not None and value is not None and value.role == "op" and saved.nbytes == memory_behind(tensor):
             # The first write would make torch copy the memory, with one thread; this does the same with all of them.
             value.saved = saved.clone()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -12,7 +12,15 @@ from torch.nn import Parameter
 
 from .._torch import FakeTensor, lazy_copy, set_grad_enabled, storage_address
 from . import rng
-from .records import Layout, Value
+from .records import Layout, Recording, Value
+
+
+class Sink(Protocol):
+    """Where values go as soon as it is certain that they are wanted."""
+
+    def begin(self, recording: Recording) -> None: ...
+
+    def put(self, value: Value) -> None: ...
 
 
 class Keeper:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from types import CodeType
 
 from .._torch import LIBRARY_FOLDERS
-from ..source import operator_name
+from ..source import SavedCode, operator_name
 from .functions import Function
 from .records import Call, Site, Value
 
@@ -76,9 +76,9 @@ def frames(site: Site) -> Iterator[tuple[CodeType, int]]:
     return zip(site[::2], site[1::2], strict=True)
 
 
-def is_library_code(code: CodeType) -> bool:
+def is_library_code(code: CodeType | SavedCode) -> bool:
     """Does this code belong to torch or to this package, rather than to the user?"""
-    return _is_library_file(code.co_filename)
+    return code.is_library if isinstance(code, SavedCode) else _is_library_file(code.co_filename)
 
 
 @lru_cache(maxsize=4096)

@@ -61,6 +61,24 @@ class Layout(NamedTuple):
         return view.conj() if self.conj and memory.is_complex() else view
 
 
+class Stored:
+    """A tensor that is kept elsewhere, such as in a file."""
+
+    __slots__ = ()
+
+    @property
+    def nbytes(self) -> int:
+        raise NotImplementedError
+
+    def read(self) -> Tensor:
+        raise NotImplementedError
+
+
+def fetched(kept: Any) -> Any:
+    """The tensor itself, if it is kept elsewhere; anything else as it is."""
+    return kept.read() if isinstance(kept, Stored) else kept
+
+
 class Value:
     """One tensor at one moment of the forward pass. Every value but a parameter is an entry of the log.
 
@@ -69,7 +87,7 @@ class Value:
     that a call wrote into without returning it, "output" a tensor that the model returned.
     """
 
-    __slots__ = ("_facts", "address", "call", "grad_fn", "index", "position", "role", "saved", "transformed")
+    __slots__ = ("_facts", "address", "call", "grad_fn", "index", "kept", "position", "role", "transformed")
 
     def __init__(
         self,
@@ -80,7 +98,7 @@ class Value:
         address: str | None,
         facts: Facts | None,
         grad_fn: str | None,
-        saved: Tensor | None,
+        kept: Tensor | Stored | None,
     ) -> None:
         self.index = index  # place in Recording.values (of a parameter: in Recording.params)
         self.role = role
@@ -89,15 +107,25 @@ class Value:
         self.address = address  # of a buffer or parameter, in the model; of an input or output, in its container
         self._facts = facts  # shape, type and device; None if the saved tensor can tell
         self.grad_fn = grad_fn  # class name; "" for a leaf that requires grad; None when no grad is required
-        self.saved = saved
+        self.kept = kept
         self.transformed: Any = None  # what the user's function made of it
+
+    @property
+    def saved(self) -> Tensor | None:
+        """The tensor, fetched if it is kept elsewhere; None if it is not kept."""
+        tensor: Tensor | None = fetched(self.kept)
+        return tensor
+
+    @saved.setter
+    def saved(self, tensor: Tensor | None) -> None:
+        self.kept = tensor
 
     @property
     def facts(self) -> Facts:
         """Shape, type and device."""
         if self._facts is None:
-            assert self.saved is not None
-            self._facts = facts_of(self.saved)
+            assert isinstance(self.kept, Tensor)
+            self._facts = facts_of(self.kept)
         return self._facts
 
     @property
@@ -115,9 +143,11 @@ class Value:
     @property
     def nbytes(self) -> int:
         """Elements times their size; 0 for a nested tensor that was not saved, whose shape does not tell."""
-        if self.saved is not None and (self._facts is None or self.saved.is_nested):
-            return self.saved.numel() * self.saved.element_size()
-        return 0 if -1 in self.shape else self.shape.numel() * self.dtype.itemsize
+        if isinstance(self.kept, Tensor) and (self._facts is None or self.kept.is_nested):
+            return self.kept.numel() * self.kept.element_size()
+        if -1 in self.shape:
+            return self.kept.nbytes if isinstance(self.kept, Stored) else 0
+        return self.shape.numel() * self.dtype.itemsize
 
     def __repr__(self) -> str:
         return f"Value({self.role} {self.index}, shape={tuple(self.shape)})"
@@ -149,7 +179,7 @@ class Call:
         module_call: int,
         site: Site,
         time: int,
-        rng: Tensor | None,
+        rng: Tensor | Stored | None,
         state: tuple[Any, ...],
     ) -> None:
         self.function = function
@@ -255,6 +285,7 @@ class Recording:
     grad_enabled: bool = True  # where the forward pass began, and not in inference mode
     values_kept: bool = True  # all of them, as they were
     chooser: Chooser | None = None  # until it is settled which values are meant
+    listed: list[int] | None = None  # the indexes of the values that were chosen to be saved, if some were
     ended: bool = False  # the forward pass is over
     complete: bool = False  # False when the forward raised
     seed: int = 0

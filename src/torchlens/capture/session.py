@@ -20,7 +20,7 @@ from .dispatcher import Completeness, Fallback, Witness
 from .following import FollowingIdentity
 from .gradients import Gradients
 from .identity import Identity, Residents
-from .keeping import Keeper, Transform
+from .keeping import Keeper, Sink, Transform
 from .modules import watch_modules
 from .origins import Origins
 from .records import ModuleInfo, Recording, TensorInfo
@@ -33,23 +33,26 @@ def record(
     args: list[Any],
     kwargs: dict[str, Any],
     options: Options,
+    sink: Sink | None = None,
     make_tracer: Callable[..., Tracer] = Tracer,
 ) -> tuple[Recording, BaseException | None]:
     """Run `model(*args, **kwargs)` once, as it is; return the record of it and what it raised, if it did."""
     started = time.perf_counter()
-    recording = Recording(type(model).__name__, values_kept=options.keeps_all)
+    recording = Recording(type(model).__name__, values_kept=options.keeps_all and sink is None)
     recording.options = options
     recording.grad_enabled = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
     modules = describe_modules(model, recording)
     keeper = Keeper()
-    if options.layers_to_save is not None and not options.keeps_all:
+    if options.layers_to_save is not None and not recording.values_kept:
         # What is to stay connected to autograd is transformed when the forward pass is over.
         transform = None if options.follows_autograd else transform_of(options)
-        recording.chooser = Chooser(recording, keeper, options.selection, transform)
+        recording.chooser = Chooser(recording, keeper, options.selection, transform, sink)
     identity = FollowingIdentity if options.follows_autograd else Identity
     tracer = make_tracer(recording, _describe_tensors(modules, recording), list(modules), keeper, identity)
     recording.seed = rng.begin(options.random_seed)
     recording.start_time = time.time()
+    if sink is not None:
+        sink.begin(recording)
     error = None
     try:
         with no_torch_function():
@@ -74,6 +77,7 @@ def record(
     if isinstance(tracer.identity, FollowingIdentity):
         _keep_autograd(tracer.identity, recording, options)
     tracer.close()
+    recording.values_kept = options.keeps_all
     recording.end_time = time.time()
     recording.seconds = time.perf_counter() - started
     return recording, error

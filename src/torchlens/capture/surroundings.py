@@ -41,7 +41,7 @@ class _Shared:
         with self.lock:
             self.users += 1
             if self.users == 1:
-                self.undo.enter_context(_collector_held_off())
+                self.undo.enter_context(collector_held_off())
                 self.undo.enter_context(_deeper_recursion())
                 self.undo.enter_context(_honest_overrides(is_ours))
                 self.undo.enter_context(compiled_code_eager())
@@ -59,7 +59,7 @@ _shared = _Shared()
 
 
 @contextmanager
-def _collector_held_off() -> Iterator[None]:
+def collector_held_off() -> Iterator[None]:
     """Thousands of small records in a row make Python look for cycles again and again; there are none."""
     was_enabled = gc.isenabled()
     gc.disable()

@@ -14,17 +14,23 @@ from torch import nn
 from ..errors import ArgumentError, LayerNotFoundError, near
 from ..options import Options
 from . import rng
+from .keeping import Sink
 from .records import Recording
 from .session import record
 
 
 def recorded(
-    model: nn.Module, module: str | None, args: list[Any], kwargs: dict[str, Any], options: Options
+    model: nn.Module,
+    module: str | None,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    options: Options,
+    sink: Sink | None = None,
 ) -> tuple[Recording, BaseException | None]:
     """The record of the model's run, or of one call of a submodule in it, and what the model raised, if it did."""
     if module is None:
-        return record(model, args, kwargs, options)
-    recording, error = record_within(model, module, args, kwargs, options)
+        return record(model, args, kwargs, options, sink)
+    recording, error = record_within(model, module, args, kwargs, options, sink)
     if recording is None:  # the model raised before it came to the submodule
         assert error is not None
         raise error
@@ -33,7 +39,12 @@ def recorded(
 
 
 def record_within(
-    model: nn.Module, address: str, args: list[Any], kwargs: dict[str, Any], options: Options
+    model: nn.Module,
+    address: str,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    options: Options,
+    sink: Sink | None = None,
 ) -> tuple[Recording | None, BaseException | None]:
     """Run the model once; return the record of the submodule's call and what the model raised, if it did.
 
@@ -41,7 +52,7 @@ def record_within(
     the second call. There is no record if the model raised before that call.
     """
     name, number = _address(address)
-    wanted = _OneCall(_submodule(model, name), number, dataclasses.replace(options, random_seed=None))
+    wanted = _OneCall(_submodule(model, name), number, dataclasses.replace(options, random_seed=None), sink)
     seed = rng.begin(options.random_seed)
     error = None
     try:
@@ -84,12 +95,13 @@ def _submodule(model: nn.Module, name: str) -> nn.Module:
 class _OneCall:
     """Stands in for a module's `_call_impl` until the wanted call comes, and records that one."""
 
-    def __init__(self, module: nn.Module, number: int, options: Options) -> None:
+    def __init__(self, module: nn.Module, number: int, options: Options, sink: Sink | None) -> None:
         self.calls = 0
         self.recording: Recording | None = None
         self._module = module
         self._number = number
         self._options = options
+        self._sink = sink
         self._thread = threading.get_ident()
         self._inside = False  # a recursive module calls itself: that is part of its call
 
@@ -122,7 +134,7 @@ class _OneCall:
         results: list[Any] = []
         hook = self._module.register_forward_hook(lambda module, args, result: results.append(result))
         try:
-            self.recording, error = record(self._module, list(args), kwargs, self._options)
+            self.recording, error = record(self._module, list(args), kwargs, self._options, self._sink)
         finally:
             hook.remove()
         if error is not None:

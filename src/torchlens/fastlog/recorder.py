@@ -135,7 +135,7 @@ def run_once(
     """Run the model under the eyes of the observer; return the structure of the pass."""
     observer.begin(Rollout(0, None))
     make_tracer = partial(StructuralTracer, observer=observer)
-    structure, error = record_structure(model, args, kwargs, options, make_tracer)
+    structure, error = record_structure(model, args, kwargs, options, make_tracer=make_tracer)
     structure.chooser = None
     if error is not None and not isinstance(error, Stopped):
         raise error
@@ -147,7 +147,7 @@ def run_once(
 def _log_of(structure: Structure) -> ModelLog:
     log = ModelLog(structure)
     graph = log.graph
-    graph.listed = [place for place, value in enumerate(graph.entries) if value.saved is not None]
+    graph.listed = [place for place, value in enumerate(graph.entries) if value.kept is not None]
     return log
 
 

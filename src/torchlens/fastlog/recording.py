@@ -6,11 +6,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch import Tensor
 
+from ..capture.records import Stored
 from ..errors import ArgumentError, LayerNotFoundError, PassNeededError, near
 from ..words import human_size
 from .context import FIELDS, RecordContext
@@ -20,15 +21,6 @@ if TYPE_CHECKING:
     from ..capture.following import Connections
     from ..log.model_log import ModelLog
     from .spec import CaptureSpec
-
-
-class StoredValue(Protocol):
-    """A tensor in a file."""
-
-    def read(self) -> Tensor: ...
-
-    @property
-    def nbytes(self) -> int: ...
 
 
 class Record:
@@ -49,7 +41,7 @@ class Record:
         self._what = what
         self._history = history
         self._saved: Tensor | None = None
-        self._stored: StoredValue | None = None
+        self._stored: Stored | None = None
         self._connections: Connections | None = None
 
     @property

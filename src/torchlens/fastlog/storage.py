@@ -148,7 +148,9 @@ def recover(path: str | os.PathLike[str]) -> Recording:
         model = text(journal.head["fastlog"]["model"])
         reader = _Reader(journal.table)
         rows = [line["record"] for line in journal.lines if "record" in line]
-        whole = [row for row in rows if row[-1] is None or journal.is_whole(integer(row[-1], 0, len(journal.table) - 1))]
+        whole = [
+            row for row in rows if row[-1] is None or journal.is_whole(integer(row[-1], 0, len(journal.table) - 1))
+        ]
         records = sorted(each("records", whole, reader.record), key=lambda record: record.index)
     warnings = ["this recording was recovered: its writing was cut short", *journal.warnings]
     if len(whole) < len(rows):
@@ -236,6 +238,8 @@ class _Reader:
         if row is None:
             return None
         shape, dtype, device = row
-        return torch.Size(integer(size, -1) for size in listed(int, shape)), dtype_named(dtype), torch.device(text(device))
-
-
+        return (
+            torch.Size(integer(size, -1) for size in listed(int, shape)),
+            dtype_named(dtype),
+            torch.device(text(device)),
+        )

@@ -146,6 +146,6 @@ def _parents(call: Call, names: dict[int, Name]) -> list[Name]:
 
 def _save(value: Value, record: Record | None) -> None:
     """Put a kept value into the structure."""
-    if record is not None and value.saved is None and value.role != "param":
+    if record is not None and value.kept is None and value.role != "param":
         _ = value.facts
-        value.saved = record._saved
+        value.kept = record._saved if record._saved is not None else record._stored

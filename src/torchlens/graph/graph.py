@@ -53,7 +53,10 @@ class Graph:
     @cached_property
     def listed(self) -> list[int]:
         """The entries that the log lists: all, or those that were chosen to be saved."""
-        return list(range(len(self.entries)))
+        chosen = self.recording.listed
+        if chosen is None:
+            return list(range(len(self.entries)))
+        return sorted(self.place[index] for index in chosen if index in self.place)
 
     # What is asked for less often is computed when it is.
 

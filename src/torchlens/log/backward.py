@@ -9,6 +9,7 @@ from weakref import WeakSet
 from torch import Tensor
 
 from ..capture.gradients import Gradients, SavedForBackward
+from ..capture.records import fetched
 from ..errors import ArgumentError
 from ..graph.graph import Graph
 
@@ -138,7 +139,7 @@ def gradients_by_pass(graph: Graph, index: int, *, transformed: bool = False) ->
     if gradients is None:
         return []
     found: dict[int, Any] = (gradients.transformed if transformed else gradients.received).get(index, {})
-    return [found.get(number) for number in range(len(gradients.passes))]
+    return [fetched(found.get(number)) for number in range(len(gradients.passes))]
 
 
 def last(gradients: Iterable[Tensor | None]) -> Any:

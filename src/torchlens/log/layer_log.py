@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ..aliases import LAYER_ATTRIBUTES, Aliased
@@ -9,6 +10,7 @@ from ..errors import PassNeededError
 from ..graph.graph import Graph
 from . import text
 from .op_log import OpLog
+from .tables import Tabular
 
 _DIFFER_BY_NATURE = {
     "activation", "captured_args", "captured_kwargs", "func_rng_states", "gradient", "gradients", "label",
@@ -17,7 +19,7 @@ _DIFFER_BY_NATURE = {
 }  # fmt: skip
 
 
-class LayerLog(Aliased):
+class LayerLog(Tabular, Aliased):
     """One layer that ran several times.
 
     >>> layer = recurrent_log["linear_1_1"]
@@ -37,6 +39,9 @@ class LayerLog(Aliased):
 
     def __repr__(self) -> str:
         return text.describe_layer(self)
+
+    def _table_records(self) -> Iterable[OpLog]:
+        return self.passes.values()
 
     @property
     def layer_label(self) -> str:

@@ -6,12 +6,14 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from os import PathLike
 from pathlib import Path
 from typing import Any, overload
 
 from torch import Tensor, nn
 
 from ..aliases import MODEL_ATTRIBUTES, Aliased
+from ..bundle.load import load_recording
 from ..capture.arguments import model_arguments
 from ..capture.containers import reconstructed
 from ..capture.dispatcher import Completeness
@@ -41,6 +43,7 @@ from .records import Accessor, BufferLog, ModuleLog, ParamLog, buffers_of, modul
 from .settle import settle
 from .settle_autograd import settle_autograd
 from .summary import Text, summarize
+from .tables import Tabular
 
 
 @dataclass(frozen=True)
@@ -56,7 +59,7 @@ class Conditional:
     outcome: bool | None  # which way the test went, where this tensor alone decided it
 
 
-class ModelLog(Aliased):
+class ModelLog(Tabular, Aliased):
     """Every operation of a forward pass.
 
     >>> log = tl.log_forward_pass(model, x)
@@ -76,6 +79,16 @@ class ModelLog(Aliased):
         self._recording = recording
         self._ops: dict[int, OpLog] = {}
 
+    @classmethod
+    def load(cls, path: str | PathLike[str], lazy: bool = False) -> ModelLog:
+        """The log that `tl.save` wrote; the same as `tl.load`.
+
+        >>> tl.save(log, folder / "demo")
+        >>> tl.ModelLog.load(folder / "demo").model_name
+        'DemoNetwork'
+        """
+        return cls(load_recording(Path(path), lazy))
+
     @cached_property
     def graph(self) -> Graph:
         """The graph as plain lists; the basis of all that follows."""
@@ -87,6 +100,9 @@ class ModelLog(Aliased):
 
     def __repr__(self) -> str:
         return text.describe_log(self)
+
+    def _table_records(self) -> Iterable[OpLog]:
+        return self
 
     # ---- access ---------------------------------------------------------------------------------------------
 
@@ -314,7 +330,7 @@ class ModelLog(Aliased):
 
     @cached_property
     def _saved(self) -> list[Value]:
-        return [value for value in self.graph.entries if value.saved is not None]
+        return [value for value in self.graph.entries if value.kept is not None]
 
     @cached_property
     def total_activation_memory(self) -> int:

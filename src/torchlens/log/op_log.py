@@ -14,7 +14,7 @@ from torch import Tensor
 from ..aliases import LAYER_ATTRIBUTES, Aliased
 from ..capture.containers import rebuild
 from ..capture.naming import operator_of
-from ..capture.records import Call, Value
+from ..capture.records import Call, Value, fetched
 from ..graph import ancestry
 from ..graph.graph import Graph
 from ..graph.layers import used_params
@@ -23,9 +23,10 @@ from ..graph.sites import user_stack
 from ..source import FuncCallLocation
 from ..words import human_size
 from . import backward, text
+from .tables import Tabular
 
 
-class OpLog(Aliased):
+class OpLog(Tabular, Aliased):
     """One operation: one tensor that the forward pass produced, or one of its inputs, outputs or buffers.
 
     >>> layer = log["linear_1_3"]
@@ -142,30 +143,43 @@ class OpLog(Aliased):
     @property
     def has_saved_activation(self) -> bool:
         """Was the tensor saved, or what `activation_postfunc` made of it?"""
-        return self._value.saved is not None or self._value.transformed is not None
+        return self._value.kept is not None or self._value.transformed is not None
 
     @property
     def transformed_activation(self) -> Any:
         """What `activation_postfunc` made of the tensor; None if there was none."""
         connections = self._graph.recording.connections
         connected = connections.transformed.get(self._value.index) if connections is not None else None
-        return self._value.transformed if connected is None else connected
+        return fetched(self._value.transformed) if connected is None else connected
 
     @property
     def transformed_activation_shape(self) -> tuple[int, ...] | None:
-        made = self._value.transformed
+        made = self.transformed_activation
         return tuple(made.shape) if isinstance(made, Tensor) else None
 
     @property
     def transformed_activation_dtype(self) -> torch.dtype | None:
-        made = self._value.transformed
+        made = self.transformed_activation
         return made.dtype if isinstance(made, Tensor) else None
 
     @property
     def transformed_activation_memory(self) -> int | None:
         """Bytes."""
-        made = self._value.transformed
+        made = self.transformed_activation
         return made.numel() * made.element_size() if isinstance(made, Tensor) else None
+
+    def materialize_activation(self) -> Tensor | None:
+        """Read the tensor from the bundle that the log was loaded from, and keep it.
+
+        >>> tl.save(log, folder / "demo")
+        >>> lazy = tl.load(folder / "demo", lazy=True)
+        >>> lazy["linear_1_3"].materialize_activation().shape
+        torch.Size([5, 5])
+
+        Without this, a log that was loaded with `lazy=True` reads the tensor anew each time it is asked for.
+        """
+        self._value.kept = self._value.saved
+        return self._value.saved
 
     @property
     def tensor_shape(self) -> tuple[int, ...]:
@@ -275,7 +289,8 @@ class OpLog(Aliased):
     @property
     def func_rng_states(self) -> dict[str, Tensor] | None:
         """The random generator's state before the call, if the function draws random numbers."""
-        return {"torch": self._call.rng} if self._call and self._call.rng is not None else None
+        state = fetched(self._call.rng) if self._call else None
+        return None if state is None else {"torch": state}
 
     @property
     def captured_args(self) -> tuple[Any, ...]:

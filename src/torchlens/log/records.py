@@ -13,17 +13,21 @@ from ..errors import LayerNotFoundError, near
 from ..graph.graph import Graph
 from ..graph.layers import used_params
 from ..words import human_size
+from .tables import Tabular
 
 T = TypeVar("T")
 
 
-class Accessor(Generic[T]):
+class Accessor(Tabular, Generic[T]):
     """Records by address: `log.modules["features.0"]`, `len(log.params)`, `for buffer in log.buffers`."""
 
     def __init__(self, noun: str, records: dict[str, T], special: Callable[[str], T | None] = lambda key: None) -> None:
         self._noun = noun
         self._records = records
         self._special = special
+
+    def _table_records(self) -> Iterator[T]:
+        return iter(self)
 
     def __getitem__(self, key: str | int) -> T:
         if isinstance(key, int):
@@ -54,7 +58,7 @@ class Accessor(Generic[T]):
         return self.keys()
 
 
-class ModulePassLog:
+class ModulePassLog(Tabular):
     """One call of a module: `log.modules["fc:2"]`."""
 
     def __init__(self, graph: Graph, call: int) -> None:
@@ -105,7 +109,7 @@ class ModulePassLog:
         return f"ModulePassLog({self.label}  -> {', '.join(self.output_layers) or 'no tensor'})"
 
 
-class ModuleLog:
+class ModuleLog(Tabular):
     """One module of the model: `log.modules["features.0"]`; the model itself is `log.modules["self"]`."""
 
     def __init__(self, graph: Graph, number: int) -> None:
@@ -214,7 +218,7 @@ class ModuleLog:
         return f"ModuleLog({self.address}  {self.module_class_name}  {calls}, {self.num_params} params)"
 
 
-class _TensorLog:
+class _TensorLog(Tabular):
     """What parameters and buffers have in common."""
 
     def __init__(self, graph: Graph, info: TensorInfo) -> None:

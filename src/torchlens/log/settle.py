@@ -69,6 +69,7 @@ def _keep_only(log: ModelLog, chooser: Chooser, places: list[int]) -> None:
             chooser.finish(value)
         else:
             value.saved = value.transformed = None
+    graph.recording.listed = sorted(meant)
     graph.listed = places
 
 

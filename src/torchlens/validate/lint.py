@@ -99,7 +99,8 @@ def _counts(log: ModelLog) -> Iterator[str]:
     for place, value in enumerate(graph.entries):
         if value.call >= 0 and value not in graph.recording.calls[value.call].outputs:
             yield f"operation {place} is not among the results of its call"
-        saved = value.saved if graph.recording.values_kept else None  # else it may have been converted
+        plain = graph.recording.values_kept and -1 not in value.shape  # else it may have been converted, or is nested
+        saved = value.saved if plain else None
         if saved is None or saved.is_nested:  # a nested tensor has no shape to speak of
             continue
         if (saved.shape, saved.dtype) != (value.shape, value.dtype):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from ..bundle.python import SavedObject
 from ..capture.containers import rebuild, tensors_in
 from ..capture.functions import ALIAS_UPDATE, IMPLICIT_VIEW, UNWRAP, WRAP
-from ..capture.records import Call, Layout, Value
+from ..capture.records import Call, Layout, Value, fetched
 from ..errors import TorchLensError
 
 #: What to use for a parent, given what was saved of it.
@@ -38,6 +39,7 @@ def replay(
     Nothing that was saved is changed: what the call overwrites is copied before. `differentiably` leaves the parents
     their autograd history. `state` is used instead of the grad mode, inference mode and autocast of the call.
     """
+    _check_saved([*call.args, *call.kwargs.values()])
     if call.function is ALIAS_UPDATE or call.function is IMPLICIT_VIEW:
         return [_replay_memory(call, substitute)]
     if call.function is WRAP or call.function is UNWRAP:
@@ -57,6 +59,15 @@ def replay(
     if len(returned) < len(call.outputs):
         raise NotReplayable(f"{call.function.name} returned {len(returned)} tensors, not {len(call.outputs)}")
     return returned[: len(call.outputs)]
+
+
+def _check_saved(arguments: Iterable[Any]) -> None:
+    """A loaded log has only the print of an object that was no plain data."""
+    for argument in arguments:
+        if isinstance(argument, SavedObject):
+            raise NotReplayable(f"an argument was not saved: {argument.description}")
+        if isinstance(argument, (tuple, list)):
+            _check_saved(argument)
 
 
 class _Arguments:
@@ -96,8 +107,9 @@ def _circumstances(call: Call, state: tuple[Any, ...]) -> Iterator[None]:
         stack.enter_context(torch.set_grad_enabled(grad))
         for device, dtype in autocast:
             stack.enter_context(torch.autocast(device, dtype))
-        if call.rng is not None:
-            stack.enter_context(_generator_at(call.rng, call.kwargs))
+        generator = fetched(call.rng)
+        if generator is not None:
+            stack.enter_context(_generator_at(generator, call.kwargs))
         yield
 
 

@@ -1,0 +1,155 @@
+"""Reading what somebody else may have written: everything is checked before it is used."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..errors import BundleError
+
+T = TypeVar("T")
+
+LARGEST = 2**62  # for any size, offset or count
+
+#: What Python raises on data of the wrong shape, where nobody has asked before.
+MISFITS = (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError, RuntimeError)
+
+
+@contextmanager
+def blaming(what: str) -> Iterator[None]:
+    """Turn whatever goes wrong with a piece of data into an error that names it."""
+    try:
+        yield
+    except BundleError as error:
+        raise BundleError(f"{what}: {error}") from error
+    except MISFITS as error:  # RecursionError is a RuntimeError
+        raise BundleError(f"{what} is malformed ({type(error).__name__}: {str(error)[:200]})") from error
+
+
+def each(what: str, rows: Any, decode: Callable[[Any], T]) -> list[T]:
+    """Decode every row of a table."""
+    found: list[T] = []
+    with blaming(what):
+        if type(rows) is not list:
+            raise BundleError(f"a list was expected, not {_kind(rows)}")
+    try:
+        for row in rows:
+            found.append(decode(row))
+    except (BundleError, *MISFITS):
+        with blaming(f"{what}[{len(found)}]"):
+            raise
+    return found
+
+
+def integer(thing: Any, low: int = 0, high: int = LARGEST) -> int:
+    if type(thing) is not int or not low <= thing <= high:
+        raise BundleError(f"a whole number from {low} to {high} was expected, not {_kind(thing)}")
+    return thing
+
+
+def number(thing: Any) -> float:
+    if type(thing) not in (int, float):
+        raise BundleError(f"a number was expected, not {_kind(thing)}")
+    return float(thing)
+
+
+def text(thing: Any) -> str:
+    if type(thing) is not str:
+        raise BundleError(f"a text was expected, not {_kind(thing)}")
+    return thing
+
+
+def flag(thing: Any) -> bool:
+    if type(thing) is not bool:
+        raise BundleError(f"true or false was expected, not {_kind(thing)}")
+    return thing
+
+
+def optional(check: Callable[[Any], T], thing: Any) -> T | None:
+    return None if thing is None else check(thing)
+
+
+def listed(check: Callable[[Any], T], thing: Any) -> list[T]:
+    if type(thing) is not list:
+        raise BundleError(f"a list was expected, not {_kind(thing)}")
+    return [check(member) for member in thing]
+
+
+def one_of(allowed: Iterable[str], thing: Any) -> str:
+    if type(thing) is not str or thing not in allowed:
+        raise BundleError(f"unknown: {_kind(thing)}")
+    return thing
+
+
+def at(table: Sequence[T], index: Any) -> T:
+    """The row with this number; Python itself would accept negative ones."""
+    return table[integer(index, 0, len(table) - 1)]
+
+
+def sizes(thing: Any, low: int = 0) -> tuple[int, ...]:
+    """Shapes and strides."""
+    if type(thing) is not list or len(thing) > 64:
+        raise BundleError(f"a short list of sizes was expected, not {_kind(thing)}")
+    return tuple([integer(size, low) for size in thing])
+
+
+def _kind(thing: Any) -> str:
+    shown = repr(thing) if isinstance(thing, (int, float, str, bool, type(None))) else type(thing).__name__
+    return shown if len(shown) < 60 else shown[:60] + "..."
+
+
+# ---- files ----------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what the operating system says into an error that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise BundleError(f"{path} could not be written: {error.strerror or error}; nothing was saved") from error
+
+
+def open_file(folder: Path, name: str) -> int:
+    """A descriptor of a plain file right in the folder; links and anything else are refused."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        descriptor = os.open(folder / name, flags)
+    except FileNotFoundError:
+        raise BundleError(f"{folder}: {name} is missing") from None
+    except (OSError, ValueError) as error:  # a link is an error here
+        raise BundleError(f"{folder}: {name} can't be opened as a plain file ({error})") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise BundleError(f"{folder}: {name} is not a plain file")
+    return descriptor
+
+
+def read_small_file(folder: Path, name: str, limit: int) -> bytes:
+    """All of a file, if it is not larger than a file of its kind can be."""
+    descriptor = open_file(folder, name)
+    with os.fdopen(descriptor, "rb") as file:
+        size = os.fstat(descriptor).st_size
+        if size > limit:
+            raise BundleError(f"{folder}: {name} has {size} bytes, more than the {limit} that are read")
+        return file.read(limit)
+
+
+def parse(data: bytes, what: str) -> Any:
+    """JSON, strictly."""
+    try:
+        return json.loads(data.decode("utf-8"), parse_constant=_no_constant)
+    except RecursionError:
+        raise BundleError(f"{what} is nested too deeply") from None
+    except ValueError as error:  # also what is no UTF-8
+        hint = "; it looks like a pickle, which is never read" if data[:1] == b"\x80" else ""
+        raise BundleError(f"{what} is not JSON ({str(error)[:200]}){hint}") from None
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")

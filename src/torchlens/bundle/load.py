@@ -1,0 +1,132 @@
+"""Read a bundle. Nothing in it is trusted."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Parameter
+
+from ..capture.records import Recording, Stored
+from ..capture.surroundings import collector_held_off
+from ..errors import BundleError
+from .checks import blaming, each, integer, open_file, parse, read_small_file, text
+from .records import read_tables
+from .save import FORMAT, MANIFEST, METADATA, SCHEMA
+from .shards import Blob, Location, ShardEntry, locate, shard_name
+from .tensors import TensorTable
+
+_LARGEST_MANIFEST = 16 << 20
+_LARGEST_METADATA = 1 << 30
+_HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
+
+
+class StoredTensor(Stored):
+    """A tensor in a bundle, read when it is asked for."""
+
+    __slots__ = ("_number", "_requires_grad", "_table")
+
+    def __init__(self, table: TensorTable, number: int, requires_grad: bool | None = None) -> None:
+        self._table = table
+        self._number = number
+        self._requires_grad = requires_grad
+
+    @property
+    def nbytes(self) -> int:
+        return self._table.nbytes(self._number)
+
+    def read(self) -> Tensor:
+        return _as(self._table.read(self._number), self._requires_grad)
+
+
+def load_recording(path: Path, lazy: bool) -> Recording:
+    """The recording in a bundle; with `lazy`, its tensors stay in the files until they are asked for."""
+    with collector_held_off():
+        return _load(path, lazy)
+
+
+def _load(path: Path, lazy: bool) -> Recording:
+    if not (path / MANIFEST).exists() and (path / JOURNAL).exists():
+        raise BundleError(f"{path} was cut short while it was written; tl.recover({str(path)!r}) gives what is whole")
+    tables, table = open_bundle(path)
+    if "fastlog" in tables:
+        raise BundleError(f"{path} is a recording of tl.fastlog, not a log; tl.fastlog.load({str(path)!r}) reads it")
+    if lazy:
+        return read_tables(tables, table, lambda number, requires_grad: StoredTensor(table, number, requires_grad))
+    with blaming(str(path)):
+        tensors = table.read_all()
+    return read_tables(tables, table, lambda number, requires_grad: _as(tensors[number], requires_grad))
+
+
+def open_bundle(path: Path) -> tuple[dict[str, Any], TensorTable]:
+    """The tables of a bundle, and its tensors, which stay in the files until they are asked for."""
+    if not path.is_dir():
+        raise BundleError(f"{path} is not a folder; tl.save makes one" if path.exists() else f"{path} does not exist")
+    manifest = parse(read_small_file(path, MANIFEST, _LARGEST_MANIFEST), f"{path / MANIFEST}")
+    with blaming(str(path / MANIFEST)):
+        shards = _check_manifest(manifest)
+        size, digest = integer(manifest["metadata"]["bytes"], 0, _LARGEST_METADATA), _hash(manifest["metadata"])
+    tables = parse(_read_metadata(path, size, digest), f"{path / METADATA}")
+    with blaming(str(path / METADATA)):
+        if type(tables) is not dict:
+            raise BundleError("a JSON object was expected")
+        return tables, _tensor_table(path, tables, locate(path, shards))
+
+
+def _as(tensor: Tensor, requires_grad: bool | None) -> Tensor:
+    """A parameter, if it is said whether it requires grad."""
+    return tensor if requires_grad is None else Parameter(tensor, requires_grad)
+
+
+JOURNAL = "journal.jsonl"
+
+
+def _check_manifest(manifest: Any) -> list[ShardEntry]:
+    if type(manifest) is not dict or manifest.get("format") != FORMAT:
+        raise BundleError("it is not the manifest of a torchlens bundle")
+    schema = integer(manifest["schema"], 1)
+    if schema > SCHEMA:
+        raise BundleError(f"it has schema {schema}, but this version reads up to {SCHEMA}; a newer torchlens wrote it")
+    shards = each("shards", manifest["shards"], _shard_entry)
+    for number, entry in enumerate(shards):
+        if entry.file != shard_name(number):
+            raise BundleError(f"shards[{number}] is called {entry.file[:80]!r}, not {shard_name(number)!r}")
+    return shards
+
+
+def _shard_entry(row: Any) -> ShardEntry:
+    return ShardEntry(text(row["file"]), integer(row["bytes"]), _hash(row))
+
+
+def _hash(row: Any) -> str:
+    digest = text(row["sha256"])
+    if not _HASH.fullmatch(digest):
+        raise BundleError("a hash is 64 hexadecimal digits")
+    return digest
+
+
+def _read_metadata(path: Path, size: int, digest: str) -> bytes:
+    """The hash is taken before the text is parsed, so that damage is called damage."""
+    descriptor = open_file(path, METADATA)
+    with os.fdopen(descriptor, "rb") as file:
+        if os.fstat(descriptor).st_size != size:
+            raise BundleError(f"{path / METADATA} is truncated or altered: its size is not the one that was written")
+        data = file.read(size)
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise BundleError(f"{path / METADATA} was altered or damaged: its hash is not the one that was written")
+    return data
+
+
+def _tensor_table(path: Path, tables: Any, locations: dict[Blob, Location]) -> TensorTable:
+    def location(row: Any) -> Location:
+        shard, name = row
+        found = locations.get(Blob(integer(shard), text(name)))
+        if found is None:
+            raise BundleError(f"there is no tensor {name[:80]!r} in file {shard}")
+        return found
+
+    return TensorTable(path, tables["layouts"], tables["tensors"], each("storages", tables["storages"], location))

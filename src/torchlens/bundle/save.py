@@ -1,0 +1,137 @@
+"""Write a recording as a bundle, all of it or nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..capture.records import Recording
+from ..capture.surroundings import collector_held_off
+from ..errors import BundleError
+from .checks import writing
+from .records import RecordEncoder, Tables, write_tables
+from .shards import ShardEntry, ShardWriter
+from .tensors import TensorEncoder
+
+FORMAT = "torchlens bundle"
+SCHEMA = 1  # raised when an older reader would misread what is written
+MANIFEST, METADATA = "manifest.json", "metadata.json"
+
+
+def save_recording(
+    recording: Recording, path: Path, *, overwrite: bool, activations: bool, gradients: bool, arguments: bool
+) -> None:
+    """Write into a folder beside the one that is wanted, and rename it at the end."""
+    check_target(path, overwrite)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+        beside.mkdir()
+    try:
+        with collector_held_off():
+            _write(recording, beside, activations=activations, gradients=gradients, arguments=arguments)
+        with writing(path):
+            _replace(path, beside)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+
+
+def check_target(path: Path, overwrite: bool) -> None:
+    """Refuse to replace anything but a bundle, and that only when asked to."""
+    if not os.path.lexists(path):
+        return
+    if not overwrite:
+        raise BundleError(f"{path} exists already; overwrite=True replaces it")
+    if path.is_symlink() or not path.is_dir() or (any(path.iterdir()) and not (path / MANIFEST).is_file()):
+        raise BundleError(f"{path} exists and is not a bundle, so it is not replaced")
+
+
+def _write(recording: Recording, folder: Path, **wanted: bool) -> None:
+    names = Names()
+    tensors = TensorEncoder(lambda name, memory: writer.append(names.unique(name), *memory[:3]))
+    encoder = RecordEncoder(recording, tensors, **wanted)
+    writer = ShardWriter(folder, tensors=encoder.foresee())
+    try:
+        tables = write_tables(encoder, encoder.keep)
+        shards = writer.close()
+    except BaseException:
+        writer.abandon()
+        raise
+    finish(folder, tables, shards)
+
+
+class Names:
+    """Makes names differ."""
+
+    def __init__(self) -> None:
+        self._times: dict[str, int] = {}
+
+    def unique(self, name: str) -> str:
+        times = self._times[name] = self._times.get(name, 0) + 1
+        return name if times == 1 else f"{name}.{times}"
+
+
+def finish(folder: Path, tables: Tables, shards: Sequence[ShardEntry]) -> None:
+    """Write metadata and manifest; with the manifest the folder becomes a bundle."""
+    metadata = _dump(tables)
+    write_durably(folder / METADATA, metadata)
+    manifest = {
+        "format": FORMAT,
+        "schema": SCHEMA,
+        "torch": str(torch.__version__),
+        "metadata": {"bytes": len(metadata), "sha256": hashlib.sha256(metadata).hexdigest()},
+        "shards": [entry._asdict() for entry in shards],
+    }
+    with writing(folder / MANIFEST):
+        unfinished = folder / (MANIFEST + ".tmp")
+        write_durably(unfinished, json.dumps(manifest, indent=1).encode())
+        os.replace(unfinished, folder / MANIFEST)
+        sync_folder(folder)
+
+
+def _dump(tables: Tables) -> bytes:
+    return json.dumps(tables, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode("utf-8")
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    with writing(path), open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder as durable as the files; not every system can."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _replace(path: Path, beside: Path) -> None:
+    """A folder can't be renamed onto a full one: the old one steps aside first, and goes when the new one is there."""
+    old: Any = None
+    if path.exists():
+        old = path.with_name(f".{path.name}.{secrets.token_hex(4)}.old")
+        os.rename(path, old)
+    try:
+        os.rename(beside, path)
+    except OSError:
+        if old is not None:
+            os.rename(old, path)
+        raise
+    sync_folder(path.parent)
+    if old is not None:
+        shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,326 @@
+"""Write tensors while the model runs, in the background and in bounded memory.
+
+    tensors-00000.safetensors    the tensors, one after the other; the header is filled in when the file is full
+    journal.jsonl                after each tensor a line: where it is, its hash, and what became known with it
+    manifest.json, metadata.json at the end; then the journal goes, and the folder is a bundle like any other
+
+A line is written when its tensor has been: whatever the journal lists is whole, also after `kill -9`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ..capture.records import Recording, Stored, Value
+from ..errors import BundleError
+from .checks import writing
+from .load import JOURNAL
+from .records import RecordEncoder, plain_tables, shared_tables, write_tables
+from .save import FORMAT, SCHEMA, Names, check_target, finish
+from .shards import Blob, ShardWriter, sha256_of
+from .tensors import Memory, TensorEncoder, TensorTable, plain_tensor
+
+#: Bytes of tensors that may wait to be written; a single larger one waits alone.
+WAITING = 64 << 20
+
+#: What else to put on the journal's line, given the number of the tensor.
+Facts = Callable[[int], dict[str, Any]]
+
+
+class StreamedTensor(Stored):
+    """A tensor on its way into a file, or there already."""
+
+    __slots__ = ("_table", "number", "tensor")
+
+    def __init__(self, tensor: Tensor, table: TensorTable) -> None:
+        self.tensor: Tensor | None = tensor
+        self.number = -1
+        self._table = table
+
+    @property
+    def nbytes(self) -> int:
+        tensor = self.tensor
+        return tensor.numel() * tensor.element_size() if tensor is not None else self._table.nbytes(self.number)
+
+    def read(self) -> Tensor:
+        tensor = self.tensor
+        return tensor if tensor is not None else self._table.read(self.number)
+
+
+class TensorStream:
+    """Appends tensors to a folder from a thread of its own.
+
+    >>> stream = TensorStream(folder / "stream", {"made by": "an example"})
+    >>> kept = stream.append("x", torch.ones(3), lambda number: {"note": "three ones"})
+    >>> entries = stream.close()
+    >>> kept.read()
+    tensor([1., 1., 1.])
+
+    `append` waits while too much is waiting to be written. If writing fails, the next `append` and `close` raise.
+    """
+
+    def __init__(self, folder: Path, head: dict[str, Any], waiting: int = WAITING) -> None:
+        check_target(folder, overwrite=False)
+        with writing(folder):
+            folder.mkdir(parents=True)
+            self._journal = os.open(folder / JOURNAL, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        self.folder = folder
+        self.table = TensorTable(folder, [], [], [])
+        self.encoder = TensorEncoder(self._store)
+        self._shards = ShardWriter(folder)
+        self._names = Names()
+        self._seen: dict[Any, dict[str, Blob]] = {}  # by a glimpse of the content: by hash
+        self._limit = waiting
+        self._queue: deque[tuple[str, StreamedTensor, Facts]] = deque()
+        self._bytes = 0  # in the queue
+        self._turn = threading.Condition()
+        self._closing = False
+        self.failure: BaseException | None = None
+        self.note({"format": FORMAT, "schema": SCHEMA, **head})
+        self._thread = threading.Thread(target=self._work, name="torchlens writer", daemon=True)
+        self._thread.start()
+
+    def append(self, name: str, tensor: Tensor, facts: Facts) -> StreamedTensor:
+        """Have a tensor written. It must not be changed until it is."""
+        item = StreamedTensor(tensor, self.table)
+        with self._turn:
+            self._turn.wait_for(lambda: self.failure or not self._queue or self._bytes + item.nbytes <= self._limit)
+            self._check()
+            self._queue.append((name, item, facts))
+            self._bytes += item.nbytes
+            self._turn.notify_all()
+        return item
+
+    def drain(self) -> None:
+        """Wait until everything has been written."""
+        with self._turn:
+            self._closing = True
+            self._turn.notify_all()
+        self._thread.join()
+        self._check()
+
+    def close(self) -> list[Any]:
+        """Wait until everything has been written, and finish the files; return what the manifest says about them."""
+        self.drain()
+        entries = self._shards.close()
+        os.close(self._journal)
+        return entries
+
+    def abandon(self) -> None:
+        """Leave the folder as it is; what is whole in it can be recovered."""
+        with self._turn:
+            self._closing = True
+            self._queue.clear()
+            self._turn.notify_all()
+        self._thread.join()
+        self._shards.abandon()
+        os.close(self._journal)
+
+    def _check(self) -> None:
+        if self.failure is not None:
+            raise BundleError(
+                f"{self.failure}; the forward pass was not saved, but what had been written until then can be had "
+                f"with tl.recover({str(self.folder)!r})"
+            ) from self.failure
+
+    # ---- in the writer's thread -----------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while True:
+            with self._turn:
+                self._turn.wait_for(lambda: self._queue or self._closing)
+                if not self._queue:
+                    return
+                name, item, facts = self._queue[0]
+            try:
+                self._write(name, item, facts)
+            except BaseException as failure:
+                with self._turn:
+                    self.failure = failure
+                    self._queue.clear()
+                    self._turn.notify_all()
+                return
+            with self._turn:
+                if self._queue:
+                    self._queue.popleft()
+                self._bytes -= item.nbytes
+                item.tensor = None
+                self._turn.notify_all()
+
+    def _write(self, name: str, item: StreamedTensor, facts: Facts) -> None:
+        assert item.tensor is not None
+        number, rows = self.store(item.tensor, name)
+        self.note({**rows, **facts(number)})
+        item.number = number
+
+    def store(self, tensor: Tensor, name: str) -> tuple[int, dict[str, Any]]:
+        """Write a tensor; return its number and the new rows that describe it."""
+        encoder, table = self.encoder, self.table
+        before = len(encoder.rows), len(encoder.layouts), len(table.storages)
+        number = encoder.add(plain_tensor(tensor).detach(), name)
+        encoder.forget()
+        rows, layouts = encoder.rows[before[0] :], encoder.layouts[before[1] :]
+        for layout in layouts:
+            table.add_layout(layout)
+        for row in rows:
+            table.add(row)
+        return number, {"tensors": rows, "layouts": layouts, "storages": table.storages[before[2] :]}
+
+    def _store(self, name: str, memory: Memory) -> Blob:
+        """Write a stretch of memory, unless the same has been written before: what a view looks at, mostly."""
+        data = memory.data
+        glimpse = (data.nbytes, memory.dtype, bytes(data[:64]), bytes(data[-64:]))
+        known = self._seen.setdefault(glimpse, {})
+        digest = sha256_of(data) if known else None
+        if digest is not None and digest in known:
+            return known[digest]
+        blob = self._shards.append(self._names.unique(name), memory.dtype, memory.shape, data, digest)
+        location = self._shards.last()
+        known[location.sha256] = blob
+        self.table.storages.append(location)
+        return blob
+
+    def note(self, line: dict[str, Any]) -> None:
+        """Write a line of the journal, in one piece."""
+        with writing(self.folder / JOURNAL):
+            data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
+            if os.write(self._journal, data) != len(data):
+                raise OSError("a part of a line only")
+
+
+class RecordingStream:
+    """Where the values of a forward pass go while it runs: a file, and memory as well if that is wanted."""
+
+    def __init__(self, folder: Path, keep_in_memory: bool) -> None:
+        self._folder = folder
+        self._keep = keep_in_memory
+        self._numbers: dict[int, tuple[int | None, Any]] = {}  # of tensors, by value
+        check_target(folder, overwrite=False)
+
+    def begin(self, recording: Recording) -> None:
+        """The forward pass is about to begin."""
+        self._recording = recording
+        self._stream = TensorStream(self._folder, {"tables": plain_tables(recording)})
+        self._journal = _Journal(recording, self._stream.encoder)
+
+    def put(self, value: Value) -> None:
+        """What was kept of a value is wanted: write it. Called once for each value."""
+        _ = value.facts  # from the tensor, while it is there
+        name = ".".join(filter(None, (value.role, str(value.index), value.address)))
+        if isinstance(value.kept, Tensor):
+            handle = self._stream.append(name, value.kept, lambda number: self._written(value, number))
+            if not self._keep:
+                value.kept = handle
+        if isinstance(value.transformed, Tensor):
+            made = self._stream.append(
+                f"transformed.{name}", value.transformed, lambda number: self._made(value, number)
+            )
+            if not self._keep:
+                value.transformed = made
+
+    def _written(self, value: Value, number: int) -> dict[str, Any]:
+        self._numbers[value.index] = (number, self._numbers.get(value.index, (None, None))[1])
+        return self._journal.rows_until(value) | {"kept": [value.index, number]}
+
+    def _made(self, value: Value, number: int) -> dict[str, Any]:
+        self._numbers[value.index] = (self._numbers.get(value.index, (None, None))[0], ["kept", number])
+        return self._journal.rows_until(value) | {"made": [value.index, number]}
+
+    def finish(self) -> None:
+        """The forward pass is over and everything that is wanted was put: make the folder a bundle."""
+        stream, recording = self._stream, self._recording
+        stream.drain()
+        encoder = RecordEncoder(recording, stream.encoder)
+        tables = write_tables(encoder, lambda value: self._stored(encoder, value))
+        entries = stream.close()
+        finish(self._folder, tables, entries)
+        with writing(self._folder / JOURNAL):
+            os.unlink(self._folder / JOURNAL)
+
+    def _stored(self, encoder: RecordEncoder, value: Value) -> tuple[int | None, Any]:
+        if value.role == "param":
+            return encoder.keep(value)
+        number, made = self._numbers.get(value.index, (None, None))
+        if made is None and value.transformed is not None:
+            made = encoder.transformed(value.transformed, f"transformed.{value.index}")
+        return number, made
+
+    def abandon(self) -> None:
+        """Something went wrong: leave what is there to be recovered."""
+        self._stream.abandon()
+
+
+class _Journal:
+    """The records that became known between one tensor and the next, as rows."""
+
+    def __init__(self, recording: Recording, tensors: TensorEncoder) -> None:
+        self._recording = recording
+        self._encoder = RecordEncoder(
+            recording, TensorEncoder(_nowhere), activations=False, gradients=False, arguments=False
+        )
+        self._done: dict[str, int] = {}  # rows noted, by table
+        self._values = self._calls = self._params = self._module_calls = 0
+        self._open: set[int] = set()  # module calls that have not ended
+
+    def rows_until(self, value: Value) -> dict[str, Any]:
+        """All records up to the one of a value, as far as they have not been noted yet."""
+        recording, encoder = self._recording, self._encoder
+        last = value.index
+        if value.call >= 0:
+            last = max(last, *(output.index for output in recording.calls[value.call].outputs))
+        values = recording.values[self._values : last + 1]
+        calls = []
+        while self._calls < len(recording.calls) and recording.calls[self._calls].outputs[-1].index <= last:
+            calls.append(recording.calls[self._calls])
+            self._calls += 1
+        self._values = max(self._values, last + 1)
+        params = recording.params[self._params :]
+        self._params += len(params)
+        rows: dict[str, Any] = {
+            "params": [encoder.value(each, None, None) for each in params],
+            "values": [encoder.value(each, None, None) for each in values],
+            "calls": [encoder.call(call) for call in calls],
+            "module_calls": self._begun(),
+            "module_ends": self._ended(),
+        }
+        for name, table in shared_tables(encoder).items():
+            rows[name] = table[self._done.get(name, 0) :]
+            self._done[name] = len(table)
+        return {name: new for name, new in rows.items() if new and name not in ("tensors", "layouts", "storages")}
+
+    def _begun(self) -> list[Any]:
+        calls = self._recording.module_calls
+        rows = []
+        while self._module_calls < len(calls):
+            call = calls[self._module_calls]
+            if call.start > self._calls or any(v.role != "param" and v.index >= self._values for v in call.entered):
+                break
+            row = self._encoder.module_call(call)
+            rows.append([*row[:5], row[4], row[6], []])
+            self._open.add(self._module_calls)
+            self._module_calls += 1
+        return rows
+
+    def _ended(self) -> list[Any]:
+        """A call that began before the latest operation, but is not around it, has ended before it."""
+        calls, latest = self._recording.module_calls, self._calls - 1
+        around, running = set(), self._recording.calls[latest].module_call if latest >= 0 else -1
+        while running >= 0:
+            around.add(running)
+            running = calls[running].parent
+        ended = sorted(number for number in self._open - around if calls[number].start <= latest)
+        self._open -= set(ended)
+        rows = [(number, self._encoder.module_call(calls[number])) for number in ended]
+        return [[number, row[5], row[7]] for number, row in rows]
+
+
+def _nowhere(name: str, memory: Memory) -> Blob:
+    raise AssertionError("the journal stores no tensors of its own")

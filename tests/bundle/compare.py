@@ -1,0 +1,95 @@
+"""Is a loaded log the log that was saved? Every public property of every record is compared, without naming any."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import torchlens as tl
+from torchlens.bundle.functions import UnknownFunction
+from torchlens.bundle.python import SavedObject
+from torchlens.capture.records import Value
+from torchlens.log.backward import GradFnLog
+from torchlens.log.records import Accessor
+from torchlens.validate.compare import same
+
+RECORDS = (GradFnLog, tl.BackwardPass, tl.OpLog, tl.LayerLog, tl.ModuleLog, tl.ModulePassLog, tl.ParamLog, tl.BufferLog)
+
+
+def fields(record: Any) -> list[str]:
+    """The public properties of a record's class."""
+    members = {name: value for kind in reversed(type(record).__mro__) for name, value in vars(kind).items()}
+    answers = (property, cached_property)
+    return [name for name, value in members.items() if isinstance(value, answers) and not name.startswith("_")]
+
+
+def records(log: tl.ModelLog) -> Iterator[tuple[str, Any]]:
+    """Everything in a log that has properties, by where it is found."""
+    yield "log", log
+    for op in log.layer_list:
+        yield op.label, op
+        if op.num_passes > 1 and op.pass_num == 1:
+            yield op.layer_label, log[op.layer_label]
+    for accessor in (log.modules, log.params, log.buffers):
+        yield from ((f"{accessor._noun} {key}", accessor[key]) for key in accessor._records)
+    for module in log.modules:
+        yield from ((each.label, each) for each in module.passes.values())
+
+
+def differences(saved: tl.ModelLog, loaded: tl.ModelLog) -> list[str]:
+    """What is not the same in two logs."""
+    found = [] if str(saved) == str(loaded) else ["print(log)"]
+    found += [] if saved.summary() == loaded.summary() else ["log.summary()"]
+    found += [] if saved.to_dot() == loaded.to_dot() else ["log.to_dot()"]
+    before, after = list(records(saved)), list(records(loaded))
+    if [where for where, _ in before] != [where for where, _ in after]:
+        return [*found, "they have different records"]
+    for (where, one), (_, other) in zip(before, after, strict=True):
+        found += [] if str(one) == str(other) else [f"print({where})"]
+        for name in fields(one):
+            before_it, after_it = answer(one, name), answer(other, name)
+            if name != "graph" and not equal(before_it, after_it):
+                found.append(f"{where}.{name}: {before_it!r:.200} became {after_it!r:.200}")
+    return found
+
+
+def answer(record: Any, name: str) -> Any:
+    """What a property says, be it that it can't."""
+    try:
+        return getattr(record, name)
+    except tl.TorchLensError as error:
+        return str(error)
+
+
+def equal(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor):
+        return isinstance(other, Tensor) and same(one, other) and _laid_out(one) == _laid_out(other)
+    if isinstance(one, (*RECORDS, Accessor, Value)):
+        return type(one) is type(other) and str(one) == str(other)
+    if isinstance(one, tl.FuncCallLocation):
+        return bool(one == other) and one.code_context == other.code_context and str(one) == str(other)
+    if isinstance(one, dict):
+        return type(other) is dict and list(one) == list(other) and all(equal(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        if len(one) != len(other) or (type(one) in (list, tuple) and type(one) is not type(other)):
+            return False
+        return all(equal(a, b) for a, b in zip(one, other, strict=True))
+    if isinstance(other, (SavedObject, UnknownFunction)):  # not more than its name and print is kept of it
+        return str(other) == str(one) or bool(str(other))
+    if isinstance(one, float) and math.isnan(one):
+        return isinstance(other, float) and math.isnan(other)
+    try:
+        return type(one) is type(other) and bool(one == other)
+    except (RuntimeError, ValueError):  # arrays
+        return bool((one == other).all())
+
+
+def _laid_out(tensor: Tensor) -> Any:
+    if tensor.is_nested or tensor.layout is not torch.strided:
+        return None
+    return tensor.stride(), tensor.is_conj(), tensor.requires_grad
