@@ -119,7 +119,7 @@ def test_a_tensor_that_can_not_be_saved_aborts(tmp_path: Path) -> None:
     class Odd(Tensor):
         @classmethod
         def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            return func(*(arg.as_subclass(Tensor) if isinstance(arg, Odd) else arg for arg in args), **(kwargs or {}))
+            raise NotImplementedError
 
     with pytest.raises(tl.BundleError, match="class Odd can't be saved"):
         tl.log_forward_pass(

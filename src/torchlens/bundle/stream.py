@@ -19,6 +19,7 @@ from typing import Any
 
 from torch import Tensor
 
+from .._torch import UninitializedTensorMixin, is_functorch_wrapped
 from ..capture.records import Recording, Stored, Value
 from ..errors import BundleError
 from .checks import writing
@@ -165,7 +166,7 @@ class TensorStream:
         """Write a tensor; return its number and the new rows that describe it."""
         encoder, table = self.encoder, self.table
         before = len(encoder.rows), len(encoder.layouts), len(table.storages)
-        number = encoder.add(plain_tensor(tensor).detach(), name)
+        number = encoder.add(plain_tensor(tensor), name)
         encoder.forget()
         rows, layouts = encoder.rows[before[0] :], encoder.layouts[before[1] :]
         for layout in layouts:
@@ -213,6 +214,10 @@ class RecordingStream:
 
     def put(self, value: Value) -> None:
         """What was kept of a value is wanted: write it. Called once for each value."""
+        if isinstance(value.kept, UninitializedTensorMixin) or (
+            isinstance(value.kept, Tensor) and is_functorch_wrapped(value.kept)
+        ):
+            return  # it has no value
         _ = value.facts  # from the tensor, while it is there
         name = ".".join(filter(None, (value.role, str(value.index), value.address)))
         if isinstance(value.kept, Tensor):
