@@ -956,7 +956,7 @@ def thread_inside(x: Tensor) -> Tensor:
     return tap(results[0].exp())
 
 
-@case(taps="sum_1_1 gt_1_2 add_1", edges={"mul_1_3": "input_1_0", "add_1_4": "mul_1_3"})
+@case(taps="sum_1_1 gt_1_2 add_1", edges={"mul_1_3": "input_1_0", "add_1_4": "mul_1_3"}, modes=WITHOUT_GRAD)
 def conditional_operator(x: Tensor) -> Tensor:
     """torch.cond, which traces both branches with fake tensors before it runs one."""
     chosen = torch.cond(tap(tap(x.sum()) > 0), lambda t: t * 2, lambda t: t * 3, (x,))

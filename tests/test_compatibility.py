@@ -158,6 +158,10 @@ def test_vmap(grad: bool) -> None:
         noisy = Model(lambda self, x: torch.vmap(lambda row: row + torch.rand_like(row), randomness="different")(x))
         assert types(sound(noisy, rows())) == ["randlike", "add"]
         sound(Model(lambda self, x: torch.vmap(torch.vmap(torch.sin), chunk_size=2)(self.fc(x))), rows())
+    followed = tl.log_forward_pass(
+        Model(lambda self, x: torch.vmap(torch.sin)(self.fc(x)) * 2), rows(), train_mode=True
+    )
+    assert followed["sin"].activation.grad_fn is not None  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("grad", [True, False])
@@ -387,6 +391,15 @@ class Marked(Tensor):
         return super().__torch_function__(func, types, args, kwargs or {})
 
 
+class Doubled(Tensor):
+    """Has a sine of its own."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = super().__torch_function__(func, types, args, kwargs or {})
+        return result * 2 if func is torch.sin else result
+
+
 class Holder(Tensor):
     """Holds another tensor and works on that, by `__torch_dispatch__`."""
 
@@ -419,6 +432,8 @@ class OpenHolder(Holder):
 def test_torch_function_subclasses() -> None:
     log = sound(small(), rows().as_subclass(Marked))
     assert types(log) == ["linear", "relu", "linear"] and isinstance(log["relu"].activation, Marked)
+    doubled = sound(Model(lambda self, x: torch.sin(x.as_subclass(Doubled)) + 1), rows())
+    assert torch.equal(doubled["sin"].activation, rows().sin() * 2)  # type: ignore[arg-type]
 
 
 def test_torch_dispatch_subclasses() -> None:

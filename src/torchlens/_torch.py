@@ -29,6 +29,7 @@ __all__ = [
     "UninitializedTensorMixin",
     "any_autocast",
     "autocast_state",
+    "communicates",
     "current_backward",
     "data_address",
     "finished",
@@ -50,6 +51,7 @@ __all__ = [
     "storage_address",
     "swap_function",
     "transform_levels",
+    "unseen_collectives",
     "unseen_functions",
 ]
 
@@ -172,11 +174,25 @@ unseen_functions: list[tuple[Any, str]] = [
         (_C._nested, "nested_tensor"),
         (Tensor, "set_"),
         (_eager_transforms, "_autograd_grad"),  # differentiates after its level has ended, for torch.func.vjp
+    )
+    if hasattr(owner, name)
+]
+
+#: The same, of functions that communicate with other processes.
+unseen_collectives: list[tuple[Any, str]] = [
+    (owner, name)
+    for owner, name in (
         *[(_ProcessGroup, name) for name in _COLLECTIVES],
         (torch.distributed, "_broadcast_coalesced"),
     )
     if hasattr(owner, name)
 ]
+
+
+def communicates() -> bool:
+    """Is there a group of processes to communicate with?"""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
 
 #: What compiles the functions given to `torch.cond` and its like: owner, name.
 operator_compiler: tuple[Any, str] | None = (

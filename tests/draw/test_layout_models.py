@@ -32,6 +32,7 @@ LARGER = {
 
 
 def gpt2() -> tuple[nn.Module, Any]:
+    torchvision_models()  # transformers imports torchvision, which must be able to load
     from transformers import GPT2Config, GPT2Model
 
     return GPT2Model(GPT2Config(n_layer=3, n_embd=32, n_head=4)).eval(), torch.randint(0, 100, (1, 7))

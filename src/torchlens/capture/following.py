@@ -104,7 +104,7 @@ class FollowingIdentity(Identity):
         value = super().new_value(tensor, role, *args, **kwargs)
         if tensor.requires_grad:
             self._follow(tensor, value)
-        elif not torch.is_grad_enabled():
+        elif self.below or not torch.is_grad_enabled():
             self.unsettled.add(value.index)
         return value
 

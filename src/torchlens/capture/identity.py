@@ -27,6 +27,9 @@ Synthesize = Callable[[Function, tuple[Any, ...], Mapping[str, Any], Tensor, str
 #: The parameters and buffers of the model by id, each with its role and address.
 Residents = dict[int, tuple[Tensor, str, str]]
 
+#: What a tensor does when a torch function is called with it; a parameter turns it off, and has no function there.
+_PLAIN_BEHAVIOUR = Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
+
 _UNVERSIONED = -1  # memory made in inference mode counts no writes
 
 
@@ -74,6 +77,7 @@ class Identity:
         self.param_values: dict[int, list[Value]] = {}  # by storage
         self.buffers = {address for _, role, address in residents.values() if role == "buffer"}
         self.origins: Origins | None = None  # if completeness is checked
+        self.below = False  # at the dispatcher, where a tensor has no history yet
         self.inner: dict[int, _Inner] = {}  # tensors that others hold, by id and by storage
         self._aliases = _AliasIndex()
         for tensor, role, address in residents.values():
@@ -299,7 +303,8 @@ class Identity:
             over = [write for write in self._writes_since(-1, tensor) if _overlap(write.layout, place)]
             return self._update(tensor, value, over) if over else value
         base, layout = self._aliases.find(tensor) or self._exported(tensor) or (None, None)
-        if base is not None and layout == layout_of(tensor) is not None and base.dtype == tensor.dtype:
+        same = layout == layout_of(tensor) is not None and not _behaves_differently(tensor)
+        if base is not None and same and base.dtype == tensor.dtype:
             self.bind(tensor, base)
             return self.value_of(tensor)
         if base is not None:
@@ -313,7 +318,7 @@ class Identity:
         if inner and known is not None and (known is tensor or address_of(known) == memory is not None):
             value = self.synthesize(UNWRAP, (inner.holder,), {"attribute": inner.name}, known, "op", None)
             return value if known is tensor else self._unknown(tensor)
-        if self.origins is not None:
+        if self.origins is not None and not self.below:  # constants of compiled code first show themselves below
             self.origins.add_used(tensor, bool(self.exports))
         if tensor.grad_fn is not None:
             self.recording.warnings.append(
@@ -386,6 +391,12 @@ class _AliasIndex:
                 return value, layout
             found = found or (value, layout_of(known))
         return found
+
+
+def _behaves_differently(tensor: Tensor) -> bool:
+    """Is this tensor of a class that does something of its own when a torch function is called with it?"""
+    override: Any = type(tensor).__torch_function__
+    return type(tensor) is not Tensor and getattr(override, "__func__", _PLAIN_BEHAVIOUR) is not _PLAIN_BEHAVIOUR
 
 
 def inner_tensors(tensor: Tensor) -> dict[str, Tensor]:

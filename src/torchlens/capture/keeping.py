@@ -49,8 +49,8 @@ class Keeper:
             if (fresh or storage_address(tensor) not in self.foreign) and not tensor.is_quantized:
                 kept = _lazy_copy_without_history(tensor)
                 return kept if type(kept) is type(tensor) else _of_the_class_of(tensor, kept)
-        except RuntimeError:
-            pass  # no storage of the plain kind: sparse, nested, from NumPy, in shared memory
+        except (RuntimeError, TypeError):
+            pass  # no storage of the plain kind: sparse, nested, from NumPy, in shared memory, a class of its own
         return copied(tensor)
 
 
@@ -121,7 +121,8 @@ def memory_behind(tensor: Tensor) -> int:
 def copied(tensor: Tensor) -> Tensor | None:
     """A copy with the same strides: kernels go through memory in their order, and round accordingly.
 
-    None for a tensor without memory: libraries that shard parameters free it, and keep the tensor.
+    None for a tensor without memory (libraries that shard parameters free it, and keep the tensor), and for one of a
+    class that does not let itself be copied.
     """
     plain = type(tensor) is Tensor and not tensor.requires_grad and tensor.layout is torch.strided
     if plain and not tensor.is_nested and tensor.is_contiguous() and memory_behind(tensor) > 0:
@@ -129,8 +130,11 @@ def copied(tensor: Tensor) -> Tensor | None:
     layout = layout_of(tensor)
     if layout is not None and 0 <= memory_behind(tensor) < layout.itemsize * (layout.end + 1) and tensor.numel():
         return None
-    with torch.no_grad():
-        copy = _copied(tensor, layout)
+    try:
+        with torch.no_grad():
+            copy = _copied(tensor, layout)
+    except TypeError:
+        return None
     return copy if type(copy) is type(tensor) else _of_the_class_of(tensor, copy)
 
 

@@ -116,7 +116,7 @@ def compiled_code_eager() -> Iterator[None]:
         if "torch._dynamo" in sys.modules:  # importing it takes seconds, and nothing is compiled without it
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         else:
-            stack.enter_context(replaced(torch, "compile", _eager_before(torch.compile, stack)))
+            stack.enter_context(replaced((torch, "compile", _eager_before(torch.compile, stack))))
         yield
 
 
@@ -126,7 +126,7 @@ def plain_surroundings() -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(compiled_code_eager())
         if operator_compiler is not None:  # `torch.cond` and its like must compile to work at all
-            stack.enter_context(replaced(*operator_compiler, _compiling(getattr(*operator_compiler))))
+            stack.enter_context(replaced((*operator_compiler, _compiling(getattr(*operator_compiler)))))
         yield
 
 

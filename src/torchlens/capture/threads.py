@@ -57,6 +57,10 @@ class SharedTracer(Tracer):
             self.identity.synthesize = self._synthesize
             return super()._record(function, func, args, kwargs)
 
+    def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        with self.turn:
+            return super().record(func, args, kwargs)
+
     @contextmanager
     def bookkeeping(self) -> Iterator[None]:
         with self.turn, super().bookkeeping():
@@ -103,10 +107,7 @@ def threads_joined(is_ours: IsOurs) -> Iterator[None]:
         tracers = tracers_here(is_ours)
         return submit(pool, _joined(task, tracers) if tracers else task, *args, **kwargs)
 
-    with (
-        replaced(threading.Thread, "start", start_joined),
-        replaced(ThreadPoolExecutor, "submit", submit_joined),
-    ):
+    with replaced((threading.Thread, "start", start_joined), (ThreadPoolExecutor, "submit", submit_joined)):
         yield
 
 

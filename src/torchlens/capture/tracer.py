@@ -130,12 +130,12 @@ class Tracer(TorchFunctionMode):
     def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Record an operation that was seen at the dispatcher."""
         self.guarded = True
-        identity, function = self.identity, KNOWN.get(func) or meet(func)
-        origins, identity.origins = identity.origins, None  # constants of compiled code first show themselves here
+        function = KNOWN.get(func) or meet(func)
+        self.identity.below = True
         try:
             return self._record(function, finished(func) if function.communicates else func, args, kwargs)
         finally:
-            identity.origins = origins
+            self.identity.below = False
 
     @contextmanager
     def bookkeeping(self) -> Iterator[None]:

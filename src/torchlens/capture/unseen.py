@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import wraps
 from types import SimpleNamespace
 from typing import Any
@@ -18,38 +18,48 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from .._torch import mode_stack, swap_function, transform_levels, unseen_functions
+from .._torch import communicates, mode_stack, swap_function, transform_levels, unseen_collectives, unseen_functions
 
 #: Which torch function modes are captures?
 IsOurs = Callable[[Any], bool]
+
+#: Whose attribute is replaced, its name, and by what.
+StandIn = tuple[Any, str, Any]
 
 
 @contextmanager
 def unseen_followed(is_ours: IsOurs) -> Iterator[None]:
     """Tell the captures of each thread of what they can't see."""
-    with ExitStack() as stack:
-        for owner, name in unseen_functions:
-            stack.enter_context(replaced(owner, name, _recorded_below(getattr(owner, name), is_ours)))
-        for module, begin, end in transform_levels:
-            stack.enter_context(replaced(module, begin, _beginning(getattr(module, begin), is_ours)))
-            stack.enter_context(replaced(module, end, _ending(getattr(module, end), is_ours)))
-        stack.enter_context(replaced(Parameter, "__new__", staticmethod(_parameter_made(Parameter.__new__, is_ours))))
-        stack.enter_context(_swaps_followed(is_ours))
+    functions = unseen_functions + (unseen_collectives if communicates() else [])
+    below = [(owner, name, _recorded_below(getattr(owner, name), is_ours)) for owner, name in functions]
+    levels = [
+        stand_in
+        for module, begin, end in transform_levels
+        for stand_in in (
+            (module, begin, _beginning(getattr(module, begin), is_ours)),
+            (module, end, _ending(getattr(module, end), is_ours)),
+        )
+    ]
+    parameters = (Parameter, "__new__", staticmethod(_parameter_made(Parameter.__new__, is_ours)))
+    with replaced(*below, *levels, parameters, *_following_swaps(is_ours)):
         yield
 
 
 @contextmanager
-def replaced(owner: Any, name: str, stand_in: Any) -> Iterator[None]:
-    """Replace an attribute for a while."""
-    own = vars(owner).get(name)
-    setattr(owner, name, stand_in)
+def replaced(*stand_ins: StandIn) -> Iterator[None]:
+    """Replace attributes for a while."""
+    before = []
     try:
+        for owner, name, stand_in in stand_ins:
+            before.append((owner, name, vars(owner).get(name)))
+            setattr(owner, name, stand_in)
         yield
     finally:
-        if own is None:
-            delattr(owner, name)  # it was inherited
-        else:
-            setattr(owner, name, own)
+        for owner, name, own in reversed(before):
+            if own is None:
+                delattr(owner, name)  # it was inherited
+            else:
+                setattr(owner, name, own)
 
 
 def tracers_here(is_ours: IsOurs) -> list[Any]:
@@ -115,8 +125,7 @@ def _parameter_made(new: Callable[..., Any], is_ours: IsOurs) -> Callable[..., A
     return make
 
 
-@contextmanager
-def _swaps_followed(is_ours: IsOurs) -> Iterator[None]:
+def _following_swaps(is_ours: IsOurs) -> list[StandIn]:
     """`torch.utils.swap_tensors` exchanges what two tensors are; it refuses if it finds a weak reference to one."""
     swap = getattr(*swap_function)
 
@@ -135,6 +144,4 @@ def _swaps_followed(is_ours: IsOurs) -> Iterator[None]:
         known = any(tracer.identity.current(tensor) is not None for tracer in tracers_here(is_ours))
         return [] if known else weakref.getweakrefs(tensor)
 
-    asked = replaced(torch.utils, "weakref", SimpleNamespace(getweakrefs=references))
-    with asked, replaced(*swap_function, swap_contents):
-        yield
+    return [(torch.utils, "weakref", SimpleNamespace(getweakrefs=references)), (*swap_function, swap_contents)]

@@ -53,8 +53,9 @@ class Texts:
     def notes(self) -> list[str]:
         """What is not as the log has it."""
         notes = []
+        visible = {*self._plan.boxes, *(spot.box for spot in self._plan.spots)}
         for box, run in self._plan.copies.items():
-            if any(spot.box == box or spot.path[: len(box)] == box for spot in self._plan.spots):
+            if box in visible:
                 what = f"{len(run)} identical {self._nesting.class_name(box)}"
                 notes.append(f"{what} drawn once: {self._nesting.name(run[0])} to {self._nesting.name(run[-1])}")
         if not self._graph.entries:
@@ -111,7 +112,7 @@ class Texts:
         }
         for place in self._graph.conditions.ends - answers.keys():
             saved = self._graph.entries[place].saved
-            if saved is not None and saved.dtype is torch.bool and saved.numel() == 1:
+            if saved is not None and saved.dtype is torch.bool and saved.numel() == 1 and not saved.is_meta:
                 answers[place] = bool(saved.item())
         return answers
 
