@@ -33,6 +33,7 @@ lint: $(READY)  ## style and types
 bench: $(READY)  ## cost of a log as ratios to a plain forward, and of the graph passes
 	$(RUN) benchmarks/overhead.py
 	$(RUN) benchmarks/graph.py
+	$(RUN) benchmarks/fastlog.py
 	$(RUN) benchmarks/persist.py
 
 gallery: $(READY)  ## draw known models into docs/gallery
