@@ -71,6 +71,11 @@ _OPERATOR_FUNCTIONS = {
 }
 
 
+def may_be_operator(function: Function) -> bool:
+    """Can a call of this function come from an operator of the language?"""
+    return function.name.strip("_") in _OPERATOR_FUNCTIONS.values()
+
+
 def frames(site: Site) -> Iterator[tuple[CodeType, int]]:
     """The (code, instruction) pairs of a site, innermost first."""
     return zip(site[::2], site[1::2], strict=True)

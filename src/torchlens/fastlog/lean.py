@@ -24,7 +24,7 @@ from ..capture.functions import Function
 from ..capture.identity import Identity
 from ..capture.keeping import Keeper
 from ..capture.modules import MODULE_BOUNDARY
-from ..capture.naming import is_library_code
+from ..capture.naming import is_library_code, may_be_operator
 from ..capture.records import Recording, Site, Value
 from ..capture.session import describe_modules, dispatcher_watched, input_tensors, is_tracer
 from ..capture.surroundings import prepared_surroundings
@@ -87,6 +87,7 @@ class LeanTracer(Tracer):
         self.sample_id: Any = None  # of the next pass
         self.may_stop = False  # is there someone who waits for the pass to be stopped?
         self.wanted = [observer.rules.wants_module(info.address) for info in self.infos]
+        self._operators: dict[Function, bool] = {}  # can they be called by an operator of the language?
         self.due: int | None = None  # a module whose call has begun, but not its forward
         self._surroundings = ExitStack()
 
@@ -212,15 +213,23 @@ class LeanTracer(Tracer):
             return
         index, frame = total + observer.module_events, self.frame
         if tally.kept_unasked and not self.guarded:
-            fields = ("op", index, observer.rollout, frame, name, position, None, function, _site(), parents)
+            site = self._site(function)
+            fields = ("op", index, observer.rollout, frame, name, position, None, function, site, parents)
             observer.keep_unasked(fields, tensor)
             return
         with no_torch_function():
-            facts = facts_of(tensor)
-            event = Event("op", index, observer.rollout, frame, name, position, facts, function, _site(), parents)
+            facts, site = facts_of(tensor), self._site(function)
+            event = Event("op", index, observer.rollout, frame, name, position, facts, function, site, parents)
             observer.look(event, tensor)
         if observer.stopped:
             observer.end_if_stopped()
+
+    def _site(self, function: Function) -> Site:
+        """Where the call was made, if that has a say in what it is called."""
+        asked = self._operators.get(function)
+        if asked is None:
+            asked = self._operators[function] = may_be_operator(function)
+        return _site() if asked else ()
 
     def _made_several(self, function: Function, result: Any, parents: list[Name]) -> None:
         if isinstance(result, Tensor):
@@ -322,13 +331,15 @@ class LeanTracer(Tracer):
         observer = self.observer
         if observer.stopped:
             return
-        if not self.wanted[frame.module] or container == (None,):  # nothing was returned, or something was raised
+        nothing = kind == "module_exit" and container[0] is None  # was returned, or something was raised
+        if nothing or not self.wanted[frame.module]:
             observer.module_events += 1
             return
         busy, self.busy = self.busy, True
         try:
             with no_torch_function():
-                tensors = flat_tensors(container)
+                alone = len(container) == 1 and type(container[0]) is Tensor
+                tensors: list[Tensor] = [container[0]] if alone else flat_tensors(container)
                 for tensor in tensors:
                     if self._name(tensor) is None:
                         self.keeper.mark_foreign(tensor)

@@ -30,6 +30,7 @@ class Rule:
         self.predicates: list[Predicate] = []
         self.named: dict[Any, Any] = {}  # the selectors that must choose something, by what is known here as
         self.matched: set[Any] = set()
+        self._possible: dict[str, list[str]] = {}  # the parts that labels of a type may have
         if wanted is None or wanted is False:
             return
         if wanted is True or isinstance(wanted, CaptureSpec) or (isinstance(wanted, str) and wanted == "all"):
@@ -100,14 +101,19 @@ class Rule:
         assert event.name is not None
         layer_type, number = event.name[0].layer_type, event.name[2]
         found: list[Any] = [number] if number in self.numbers else []
-        possible = [part for part in self.parts if may_be_in_labels_of(part, layer_type)]
+        possible = self._possible.get(layer_type)
+        if possible is None:
+            possible = [part for part in self.parts if may_be_in_labels_of(part, layer_type)]
+            self._possible[layer_type] = possible
         found += [part for part in possible if _fits(part, event.label)]
         self.matched.update(found)
         return bool(found)
 
     def calls(self, frame: Frame) -> bool:
         """Is this module call chosen?"""
-        numbers = self.calls_of.get(frame.address, ())
+        if frame.address not in self.calls_of:
+            return False
+        numbers = self.calls_of[frame.address]
         found = [number for number in (None, frame.number) if number in numbers]
         self.matched.update((frame.address, number) for number in found)
         return bool(found)
