@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .naming import layer_type_of, operator_of
+from .naming import grad_fn_name, layer_type_of, operator_of
 from .records import Recording, Value
 
 
@@ -115,7 +115,7 @@ class OpInProgress(Moment):
 
     @property
     def grad_fn_name(self) -> str | None:
-        return self._value.grad_fn or None
+        return grad_fn_name(self._value, self._recording)
 
     @property
     def is_input_layer(self) -> bool:

@@ -91,6 +91,8 @@ class FollowingIdentity(Identity):
         self.connections = Connections()
         super().__init__(*args, **kwargs)
         self.watchful = True  # every tensor is looked at again
+        self.most_edges = self.grad_fns_to_read  # Python sees the node of each
+        self.edges_wanted = bool(self.recording.options and self.recording.options.save_gradients)
 
     def value_of(self, tensor: Tensor) -> Value:
         value = super().value_of(tensor)
@@ -128,8 +130,21 @@ class FollowingIdentity(Identity):
             self.unsettled.add(value.index)
         if is_functorch_wrapped(tensor):  # valid only inside torch.func.grad and the like
             return
-        if tensor.grad_fn is None and tensor._is_view():  # made without grad, perhaps inside a custom autograd function
+        if tensor.is_leaf and tensor._is_view():  # made without grad, perhaps inside a custom autograd function
             return
-        node, output = torch.autograd.graph.get_gradient_edge(tensor)[:2]
-        self.edges[value.index] = Edge(node, output, tensor if tensor.is_leaf else None)
         self.connections.add(value, tensor)
+        if not self.edges_wanted:
+            return
+        if len(self.edges) < self.most_edges:
+            node, output = torch.autograd.graph.get_gradient_edge(tensor)[:2]
+            self.edges[value.index] = Edge(node, output, tensor if tensor.is_leaf else None)
+        else:
+            self._warn_of_depth()
+
+    def _warn_of_depth(self) -> None:
+        if self.most_edges == len(self.edges):  # once
+            self.most_edges -= 1
+            self.recording.warnings.append(
+                f"only the first {len(self.edges)} values get their gradients: torch frees an autograd graph that "
+                "Python has looked at by recursion, and a larger one would overflow the stack"
+            )

@@ -19,7 +19,7 @@ from .._torch import UninitializedTensorMixin
 from .functions import ALIAS_UPDATE, IMPLICIT_VIEW, UNWRAP, WRAP, Function
 from .keeping import Keeper, address_of, copied, layout_of, memory_behind
 from .origins import Origins
-from .records import Layout, Recording, Value, facts_of
+from .records import UNREAD, Layout, Recording, Value, facts_of
 
 #: Adds a call that no code made: (function, arguments, keyword arguments, tensor it explains, role, address).
 Synthesize = Callable[[Function, tuple[Any, ...], Mapping[str, Any], Tensor, str, "str | None"], Value]
@@ -64,6 +64,8 @@ class Identity:
         self.keeper = keeper
         self.foreign = keeper.foreign
         self.unchosen: list[tuple[Value, Tensor]] | None = [] if choosing else None  # new values, to be kept or not
+        # Torch frees a graph of nodes that Python has seen by recursion: too many of them would overflow the stack.
+        self.grad_fns_to_read = 8_000
         self.watchful = False  # a tensor's version no longer tells whether it has changed
         self.residents = residents
         self.synthesize = synthesize
@@ -120,8 +122,7 @@ class Identity:
         """Record that `tensor` now holds a new value; `fresh` if nobody else can have its memory."""
         grad_fn = None
         if tensor.requires_grad:
-            node = tensor.grad_fn
-            grad_fn = "" if node is None else type(node).__name__
+            grad_fn = self._grad_fn(tensor)
         saved = facts = None
         if self.keeping:
             saved = self.keeper.keep(tensor, fresh)
@@ -138,6 +139,15 @@ class Identity:
         if type(tensor) is not Tensor:
             self._note_inner(tensor, value)
         return value
+
+    def _grad_fn(self, tensor: Tensor) -> str:
+        if self.grad_fns_to_read <= 0:
+            return "" if tensor.is_leaf else UNREAD
+        node = tensor.grad_fn
+        if node is None:
+            return ""
+        self.grad_fns_to_read -= 1
+        return type(node).__name__
 
     def _note_inner(self, tensor: Tensor, value: Value) -> None:
         for name, inner in inner_tensors(tensor).items():

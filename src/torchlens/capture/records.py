@@ -38,6 +38,9 @@ def facts_of(tensor: Tensor) -> Facts:
     return shape, tensor.dtype, tensor.device
 
 
+#: The name of a grad_fn that was not looked at.
+UNREAD = "?"
+
 NO_KWARGS: Mapping[str, Any] = {}
 
 
@@ -106,7 +109,7 @@ class Value:
         self.position = position  # place in the tuple or list that the call returned
         self.address = address  # of a buffer or parameter, in the model; of an input or output, in its container
         self._facts = facts  # shape, type and device; None if the saved tensor can tell
-        self.grad_fn = grad_fn  # class name; "" for a leaf that requires grad; None when no grad is required
+        self.grad_fn = grad_fn  # class name, or UNREAD; "" for a leaf that requires grad; None when none is required
         self.kept = kept
         self.transformed: Any = None  # what the user's function made of it
 

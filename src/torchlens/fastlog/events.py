@@ -6,9 +6,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from ..capture.functions import Function
 from ..capture.naming import operator_at
 from ..capture.records import Facts, Site
@@ -148,10 +145,3 @@ NO_HISTORY: Snapshot = ((), ())
 def label_of(name: Name) -> str:
     tally, count, total = name
     return f"{tally.layer_type}_{count}_{total}"
-
-
-def facts_of(tensor: Tensor) -> Facts:
-    try:
-        return tensor.shape, tensor.dtype, tensor.device
-    except RuntimeError:  # a nested tensor: so many tensors, of sizes that differ
-        return torch.Size((tensor.size(0), *[-1] * (tensor.dim() - 1))), tensor.dtype, tensor.device

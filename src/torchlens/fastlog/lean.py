@@ -25,12 +25,12 @@ from ..capture.identity import Identity
 from ..capture.keeping import Keeper
 from ..capture.modules import MODULE_BOUNDARY
 from ..capture.naming import is_library_code, may_be_operator
-from ..capture.records import Recording, Site, Value
+from ..capture.records import Recording, Site, Value, facts_of
 from ..capture.session import describe_modules, dispatcher_watched, input_tensors, is_tracer
 from ..capture.surroundings import prepared_surroundings
 from ..capture.tracer import Tracer
 from ..errors import ArgumentError
-from .events import Event, Frame, Name, Rollout, facts_of
+from .events import Event, Frame, Name, Rollout
 from .observe import Observer, Stopped
 
 _PLAIN = {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.Size, torch.layout}

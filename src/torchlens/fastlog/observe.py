@@ -13,10 +13,10 @@ from ..capture.following import Connections
 from ..capture.functions import Function
 from ..capture.keeping import Keeper
 from ..capture.naming import depends_on_site, layer_type_at
-from ..capture.records import Site
+from ..capture.records import Site, facts_of
 from ..errors import ArgumentError, TorchLensError
 from ..selectors import described
-from .events import NO_HISTORY, Event, Frame, History, Name, Rollout, Tally, facts_of
+from .events import NO_HISTORY, Event, Frame, History, Name, Rollout, Tally
 from .recording import Record
 from .rules import Rules
 from .spec import AS_IT_IS, CaptureSpec

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, overload
 import torch
 from torch import Tensor
 
-from ..capture.records import Stored
+from ..capture.records import Stored, facts_of
 from ..errors import ArgumentError, LayerNotFoundError, PassNeededError, near
 from ..words import human_size
 from .context import FIELDS, RecordContext
-from .events import NO_HISTORY, Event, Snapshot, facts_of
+from .events import NO_HISTORY, Event, Snapshot
 
 if TYPE_CHECKING:
     from ..capture.following import Connections

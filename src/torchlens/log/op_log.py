@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..aliases import LAYER_ATTRIBUTES, Aliased
 from ..capture.containers import rebuild
-from ..capture.naming import operator_of
+from ..capture.naming import grad_fn_name, operator_of
 from ..capture.records import Call, Value, fetched
 from ..graph import ancestry
 from ..graph.graph import Graph
@@ -205,7 +205,7 @@ class OpLog(Tabular, Aliased):
     @property
     def grad_fn_name(self) -> str | None:
         """The autograd node that made the tensor; None if it requires no gradient or is a leaf."""
-        return self._value.grad_fn or None
+        return grad_fn_name(self._value, self._graph.recording)
 
     @property
     def is_part_of_iterable_output(self) -> bool:
