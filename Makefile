@@ -40,6 +40,7 @@ zoo: $(READY) $(ZOO)  ## log and validate the models of public zoos, write docs/
 bench: $(READY)  ## cost of a log as ratios to a plain forward, and of the graph passes
 	$(RUN) benchmarks/overhead.py
 	$(RUN) benchmarks/graph.py
+	$(RUN) benchmarks/fastlog.py
 	$(RUN) benchmarks/persist.py
 
 gallery: $(READY)  ## draw known models into docs/gallery

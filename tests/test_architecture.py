@@ -28,6 +28,7 @@ FLOW = [
     "rerun",
     "draw",
     "log",
+    "fastlog",
     "api",
     "__init__",
 ]

@@ -26,7 +26,16 @@ def load(name: str) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("name", ["auxiliary_loss", "distillation", "linear_probe"])
+EXAMPLES_RUN = [
+    "auxiliary_loss",
+    "distillation",
+    "fastlog_history",
+    "fastlog_rollouts",
+    "linear_probe",
+]
+
+
+@pytest.mark.parametrize("name", EXAMPLES_RUN)
 def test_examples_run(name: str, tmp_path: Path) -> None:
     command = [sys.executable, str(EXAMPLES / f"{name}.py")]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)

@@ -40,6 +40,15 @@ def test_the_questions_have_answers() -> None:
             assert repr(answer) == comment.strip()
 
 
+def test_many_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (block,) = [text for _, text in BLOCKS if "fastlog.Recorder" in text]
+    monkeypatch.chdir(tmp_path)
+    names = run_first_block()
+    names |= {"model": names["Recurrent"](), "x": names["torch"].rand(5, 5)}
+    exec(compile(block, "<readme>", "exec"), names)
+    assert len(names["recording"]) == 15 and len(names["once"]) == 6
+
+
 def test_saving_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     block = re.search(r"## Saving to disk\n\n```python\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
     assert block is not None

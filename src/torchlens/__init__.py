@@ -6,6 +6,7 @@
 torch.Size([5, 5])
 """
 
+from . import fastlog
 from .api import (
     get_model_metadata,
     load,
@@ -31,6 +32,7 @@ from .errors import (
     TorchLensError,
     UnknownFunctionError,
 )
+from .fastlog.pluck import pluck
 from .graph.cost import Cost, register_formula, unregister_formula
 from .log.backward import BackwardPass, GradFnLog
 from .log.layer_log import LayerLog
@@ -72,6 +74,7 @@ __all__ = [
     "TorchLensError",
     "UnknownFunctionError",
     "ValidationReport",
+    "fastlog",
     "get_model_activations",
     "get_model_metadata",
     "get_model_structure",
@@ -79,6 +82,7 @@ __all__ = [
     "load",
     "log_backward",
     "log_forward_pass",
+    "pluck",
     "recover",
     "register_formula",
     "save",

@@ -50,22 +50,31 @@ def load_recording(path: Path, lazy: bool) -> Recording:
 
 
 def _load(path: Path, lazy: bool) -> Recording:
-    if not path.is_dir():
-        raise BundleError(f"{path} is not a folder; tl.save makes one" if path.exists() else f"{path} does not exist")
     if not (path / MANIFEST).exists() and (path / JOURNAL).exists():
         raise BundleError(f"{path} was cut short while it was written; tl.recover({str(path)!r}) gives what is whole")
+    tables, table = open_bundle(path)
+    if "fastlog" in tables:
+        raise BundleError(f"{path} is a recording of tl.fastlog, not a log; tl.fastlog.load({str(path)!r}) reads it")
+    if lazy:
+        return read_tables(tables, table, lambda number, requires_grad: StoredTensor(table, number, requires_grad))
+    with blaming(str(path)):
+        tensors = table.read_all()
+    return read_tables(tables, table, lambda number, requires_grad: _as(tensors[number], requires_grad))
+
+
+def open_bundle(path: Path) -> tuple[dict[str, Any], TensorTable]:
+    """The tables of a bundle, and its tensors, which stay in the files until they are asked for."""
+    if not path.is_dir():
+        raise BundleError(f"{path} is not a folder; tl.save makes one" if path.exists() else f"{path} does not exist")
     manifest = parse(read_small_file(path, MANIFEST, _LARGEST_MANIFEST), f"{path / MANIFEST}")
     with blaming(str(path / MANIFEST)):
         shards = _check_manifest(manifest)
         size, digest = integer(manifest["metadata"]["bytes"], 0, _LARGEST_METADATA), _hash(manifest["metadata"])
     tables = parse(_read_metadata(path, size, digest), f"{path / METADATA}")
     with blaming(str(path / METADATA)):
-        table = _tensor_table(path, tables, locate(path, shards))
-    if lazy:
-        return read_tables(tables, table, lambda number, requires_grad: StoredTensor(table, number, requires_grad))
-    with blaming(str(path)):
-        tensors = table.read_all()
-    return read_tables(tables, table, lambda number, requires_grad: _as(tensors[number], requires_grad))
+        if type(tables) is not dict:
+            raise BundleError("a JSON object was expected")
+        return tables, _tensor_table(path, tables, locate(path, shards))
 
 
 def _as(tensor: Tensor, requires_grad: bool | None) -> Tensor:

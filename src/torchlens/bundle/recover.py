@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..capture.records import Recording
 from ..errors import BundleError
@@ -25,27 +25,53 @@ def recover_recording(path: Path) -> Recording:
     """The recording of a forward pass whose saving was cut short, as far as it is whole. Tensors stay in the files."""
     if (path / MANIFEST).is_file():
         return load_recording(path, lazy=True)
+    journal = open_journal(path)
+    if "fastlog" in journal.head:
+        raise BundleError(f"{path} holds a recording of tl.fastlog; tl.fastlog.recover({str(path)!r}) reads it")
+    warnings = ["this log was recovered: the forward pass, or its saving, was cut short", *journal.warnings]
+    with blaming(str(path / JOURNAL)):
+        tables, rows = _join(journal.lines)
+        tables |= dict(journal.head["tables"])
+        tables["warnings"] = [*tables["warnings"], *warnings]
+        _put_back(tables, rows, journal)
+    table = journal.table
+    return read_tables(tables, table, lambda number, requires_grad: StoredTensor(table, number, requires_grad))
+
+
+class Journal(NamedTuple):
+    """What had been written when a folder was cut short."""
+
+    head: dict[str, Any]
+    lines: list[dict[str, Any]]
+    table: TensorTable
+    whole: list[bool]  # by piece of memory
+    warnings: list[str]  # what was dropped
+
+    def is_whole(self, number: Any) -> bool:
+        """Is everything there that the tensor with this number needs?"""
+        return all(self.whole[storage] for storage in self.table.storages_of(integer(number, 0, len(self.table) - 1)))
+
+
+def open_journal(path: Path) -> Journal:
+    """Read what is whole of a journal."""
     if not path.is_dir():
         raise BundleError(f"{path} is not a folder" if path.exists() else f"{path} does not exist")
-    lines = read_small_file(path, JOURNAL, _LARGEST_JOURNAL).split(b"\n")
-    warnings = ["this log was recovered: the forward pass, or its saving, was cut short"]
-    if lines.pop():
+    text_lines = read_small_file(path, JOURNAL, _LARGEST_JOURNAL).split(b"\n")
+    warnings = []
+    if text_lines.pop():
         warnings.append("the last line of the journal was incomplete; what it was about is dropped")
-    if not lines:
+    if not text_lines:
         raise BundleError(f"{path / JOURNAL} is empty: nothing had been written yet")
     with blaming(str(path / JOURNAL)):
-        head = _check_head(parse(lines[0], "its first line"))
-        tables, rows = _join(lines[1:], warnings)
-        locations = [_location(row) for row in rows["storages"]]
+        head = _check_head(parse(text_lines[0], "its first line"))
+        lines = _parsed(text_lines[1:], warnings)
+        locations = [_location(row) for line in lines for row in line.get("storages", [])]
+        layouts, rows = ([row for line in lines for row in line.get(name, [])] for name in ("layouts", "tensors"))
+        table = TensorTable(path, layouts, rows, locations)
     whole = [_is_whole(location, path) for location in locations]
     if not all(whole):
         warnings.append(f"{whole.count(False)} of {len(whole)} pieces of memory were incomplete or damaged")
-    tables |= head
-    tables["warnings"] = [*tables["warnings"], *warnings]
-    with blaming(str(path / JOURNAL)):
-        table = TensorTable(path, rows["layouts"], rows["tensors"], locations)
-        _put_back(tables, rows, table, whole)
-    return read_tables(tables, table, lambda number, requires_grad: StoredTensor(table, number, requires_grad))
+    return Journal(head, lines, table, whole, warnings)
 
 
 def _check_head(head: Any) -> dict[str, Any]:
@@ -53,24 +79,31 @@ def _check_head(head: Any) -> dict[str, Any]:
         raise BundleError("it is not the journal of a torchlens bundle")
     if integer(head["schema"], 1) > SCHEMA:
         raise BundleError(f"it has schema {head['schema']}, but this version reads up to {SCHEMA}")
-    tables: dict[str, Any] = head["tables"]
-    return dict(tables)
+    return head
 
 
-def _join(lines: list[bytes], warnings: list[str]) -> tuple[dict[str, Any], dict[str, list[Any]]]:
-    """The tables, from what each line added to them. After a line that can't be read, nothing makes sense."""
-    rows: dict[str, list[Any]] = {name: [] for name in _TABLES}
+def _parsed(lines: list[bytes], warnings: list[str]) -> list[dict[str, Any]]:
+    """The lines, up to the first that can't be read: after that nothing makes sense."""
+    parsed: list[dict[str, Any]] = []
     for number, line in enumerate(lines):
         try:
             new = parse(line, "a line")
-            if type(new) is not dict:
-                raise BundleError("a line is a JSON object")
-            for name in _TABLES:
-                added = new.get(name, [])
-                rows[name] += [added] if name in ("kept", "made") and added else added
-        except (BundleError, TypeError) as error:
+            if type(new) is not dict or any(type(new.get(name, [])) is not list for name in _TABLES):
+                raise BundleError("a line is a JSON object of lists")
+            parsed.append(new)
+        except BundleError as error:
             warnings.append(f"line {number + 2} of the journal can't be read ({error}); it and the rest are dropped")
             break
+    return parsed
+
+
+def _join(lines: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+    """The tables, from what each line added to them."""
+    rows: dict[str, list[Any]] = {name: [] for name in _TABLES}
+    for line in lines:
+        for name in _TABLES:
+            added = line.get(name, [])
+            rows[name] += [added] if name in ("kept", "made") and added else added
     apart = ("storages", "layouts", "tensors", "kept", "made", "module_ends")
     tables: dict[str, Any] = {name: table for name, table in rows.items() if name not in apart}
     nothing: dict[str, Any] = {
@@ -100,13 +133,13 @@ def _is_whole(location: Location, path: Path) -> bool:
     return True
 
 
-def _put_back(tables: dict[str, Any], rows: dict[str, list[Any]], table: TensorTable, whole: list[bool]) -> None:
+def _put_back(tables: dict[str, Any], rows: dict[str, list[Any]], journal: Journal) -> None:
     """Tell the values what was kept of them."""
     for index, number in rows["kept"]:
-        if all(whole[storage] for storage in table.storages_of(integer(number, 0, len(table) - 1))):
+        if journal.is_whole(number):
             tables["values"][integer(index)][6] = number
     for index, number in rows["made"]:
-        if all(whole[storage] for storage in table.storages_of(integer(number, 0, len(table) - 1))):
+        if journal.is_whole(number):
             tables["values"][integer(index)][8] = ["kept", number]
     for row in tables["module_calls"]:
         row[5] = len(tables["calls"])  # what was still running ended where the recording does

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -77,25 +77,32 @@ class StandIn:
         return getattr(self.method, name)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        calls = []
-        for watcher in _watchers.here:
-            call = watcher.enter_module(self.module, self.is_forward, args, kwargs)
-            if call is not None:
-                calls.append((watcher, call))
-        if not calls:
-            return self.method(*args, **kwargs)
+        calls: list[tuple[ModuleWatcher, Any]] = []
         result = None
         try:
+            for watcher in _watchers.here:
+                call = watcher.enter_module(self.module, self.is_forward, args, kwargs)
+                if call is not None:
+                    calls.append((watcher, call))
             result = self.method(*args, **kwargs)
             return result
         finally:
-            for watcher, call in calls:
-                watcher.leave_module(call, result)
+            if len(calls) == 1:
+                calls[0][0].leave_module(calls[0][1], result)
+            elif calls:
+                _leave(calls, result)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """A model that copies a module of its own in forward gets a copy that calls itself, not the original."""
         copied = memo.get(id(self.module), self.module)
         return getattr(type(copied), "forward" if self.is_forward else "_call_impl").__get__(copied)
+
+
+def _leave(calls: list[tuple[ModuleWatcher, Any]], result: Any) -> None:
+    """Tell every watcher, the innermost first, though one of them may end the forward pass here."""
+    with ExitStack() as stack:
+        for watcher, call in calls:
+            stack.callback(watcher.leave_module, call, result)
 
 
 #: Where one module's frames end and the caller's begin.

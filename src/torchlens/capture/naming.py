@@ -8,6 +8,7 @@ from types import CodeType
 
 from .._torch import LIBRARY_FOLDERS
 from ..source import SavedCode, operator_name
+from .functions import Function
 from .records import UNREAD, Call, Recording, Site, Value
 
 _ROLE_TYPES = {
@@ -28,15 +29,30 @@ def layer_type_of(value: Value, calls: list[Call]) -> str:
     if fixed is not None:
         return fixed
     call = calls[value.call]
-    if call.function.name in _DIVISIONS and operator_of(call) == _DIVISIONS[call.function.name]:
+    return layer_type_at(call.function, call.site)
+
+
+def layer_type_at(function: Function, site: Site) -> str:
+    """The layer type of a call of this function."""
+    if function.name in _DIVISIONS and operator_at(function.name, site) == _DIVISIONS[function.name]:
         return "truediv"
-    return call.function.layer_type
+    return function.layer_type
+
+
+def depends_on_site(function: Function) -> bool:
+    """Does the layer type depend on how the function was called?"""
+    return function.name in _DIVISIONS
 
 
 def operator_of(call: Call) -> str | None:
     """The dunder name of the Python operator that made this call, if one did: `__add__` for `x + y`."""
-    name = call.function.name.strip("_")
-    for code, instruction in frames(call.site):
+    return operator_at(call.function.name, call.site)
+
+
+def operator_at(function_name: str, site: Site) -> str | None:
+    """The dunder name of the Python operator that called the function here, if one did."""
+    name = function_name.strip("_")
+    for code, instruction in frames(site):
         operator = operator_name(code, instruction)
         if operator is not None:
             plain = operator.strip("_")
@@ -67,6 +83,11 @@ _OPERATOR_FUNCTIONS = {
     for operator in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor")
     for prefix in ("", "i")
 }
+
+
+def may_be_operator(function: Function) -> bool:
+    """Can a call of this function come from an operator of the language?"""
+    return function.name.strip("_") in _OPERATOR_FUNCTIONS.values()
 
 
 def frames(site: Site) -> Iterator[tuple[CodeType, int]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
@@ -29,21 +29,26 @@ from .tracer import Tracer
 
 
 def record(
-    model: nn.Module, args: list[Any], kwargs: dict[str, Any], options: Options, sink: Sink | None = None
+    model: nn.Module,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    options: Options,
+    sink: Sink | None = None,
+    make_tracer: Callable[..., Tracer] = Tracer,
 ) -> tuple[Recording, BaseException | None]:
     """Run `model(*args, **kwargs)` once, as it is; return the record of it and what it raised, if it did."""
     started = time.perf_counter()
     recording = Recording(type(model).__name__, values_kept=options.keeps_all and sink is None)
     recording.options = options
     recording.grad_enabled = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
-    modules = _describe_modules(model, recording)
+    modules = describe_modules(model, recording)
     keeper = Keeper()
     if options.layers_to_save is not None and not recording.values_kept:
         # What is to stay connected to autograd is transformed when the forward pass is over.
         transform = None if options.follows_autograd else transform_of(options)
         recording.chooser = Chooser(recording, keeper, options.selection, transform, sink)
     identity = FollowingIdentity if options.follows_autograd else Identity
-    tracer = Tracer(recording, _describe_tensors(modules, recording), list(modules), keeper, identity)
+    tracer = make_tracer(recording, _describe_tensors(modules, recording), list(modules), keeper, identity)
     recording.seed = rng.begin(options.random_seed)
     recording.start_time = time.time()
     if sink is not None:
@@ -51,14 +56,14 @@ def record(
     error = None
     try:
         with no_torch_function():
-            for path, tensor in _input_tensors(args, kwargs):
+            for path, tensor in input_tensors(args, kwargs):
                 tracer.identity.add_input(tensor, path)
             tracer.choose()
         if options.check_completeness:
             recording.completeness, tracer.identity.origins = Completeness(), Origins()
-        tracer.watched = partial(_dispatcher_watched, modules=modules)
+        tracer.watched = partial(dispatcher_watched, modules=modules)
         try:
-            with prepared_surroundings(_is_tracer), watch_modules(modules, tracer), tracer.watched(tracer), tracer:
+            with prepared_surroundings(is_tracer), watch_modules(modules, tracer), tracer.watched(tracer), tracer:
                 result = _run(model, args, kwargs, tracer)
         finally:
             tracer.end()
@@ -96,7 +101,7 @@ def _keep_autograd(identity: FollowingIdentity, recording: Recording, options: O
 
 
 @contextmanager
-def _dispatcher_watched(tracer: Tracer, modules: Iterable[nn.Module]) -> Iterator[None]:
+def dispatcher_watched(tracer: Tracer, modules: Iterable[nn.Module]) -> Iterator[None]:
     """See at the dispatcher what Python can't: always in scripted modules, and as a check when asked to."""
     with ExitStack() as stack:
         found, origins = tracer.recording.completeness, tracer.identity.origins
@@ -118,17 +123,17 @@ def transform_of(options: Options) -> Transform | None:
     return Transform(options.activation_postfunc, raw, device, dtype)
 
 
-def _is_tracer(mode: Any) -> bool:
+def is_tracer(mode: Any) -> bool:
     return isinstance(mode, Tracer)
 
 
-def _input_tensors(args: list[Any], kwargs: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
+def input_tensors(args: list[Any], kwargs: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
     yield from tensors_in(args)
     for name, argument in kwargs.items():
         yield from ((name + path, tensor) for path, tensor in tensors_in(argument))
 
 
-def _describe_modules(model: nn.Module, recording: Recording) -> dict[nn.Module, list[str]]:
+def describe_modules(model: nn.Module, recording: Recording) -> dict[nn.Module, list[str]]:
     """List the modules; return each with its addresses."""
     addresses: dict[nn.Module, list[str]] = {}
     for address, module in model.named_modules(remove_duplicate=False):

@@ -34,7 +34,7 @@ class SharedTracer(Tracer):
     def of(cls, tracer: Tracer) -> SharedTracer:
         """The tracer itself, from now on sharing its recording."""
         if not isinstance(tracer, cls):
-            tracer.__class__ = cls
+            tracer.__class__ = _shared_kind(type(tracer))
             assert isinstance(tracer, cls)
             tracer.turn = threading.RLock()
         return tracer
@@ -77,6 +77,18 @@ class SharedTracer(Tracer):
         with self.turn:
             if not self.recording.ended:
                 super().leave_module(call, result)
+
+
+def _shared_kind(kind: type[Tracer]) -> type[SharedTracer]:
+    """What a tracer of this kind becomes when it shares its recording."""
+    if kind is Tracer:
+        return SharedTracer
+    if kind not in _shared_kinds:
+        _shared_kinds[kind] = type(f"Shared{kind.__name__}", (SharedTracer, kind), {})
+    return _shared_kinds[kind]
+
+
+_shared_kinds: dict[type[Tracer], type[SharedTracer]] = {}
 
 
 @contextmanager

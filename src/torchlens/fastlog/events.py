@@ -1,0 +1,147 @@
+"""What happens in a forward pass, as the light path sees it: small objects, made only where someone may look."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..capture.functions import Function
+from ..capture.naming import operator_at
+from ..capture.records import Facts, Site
+
+
+class Tally:
+    """How often a type of layer has been seen in this pass, and what is to be done with it.
+
+    All that can be decided by the type alone is decided when the type is first met.
+    """
+
+    __slots__ = ("count", "kept_unasked", "layer_type", "looked_at", "spec")
+
+    def __init__(self, layer_type: str) -> None:
+        self.layer_type = layer_type
+        self.count = 0
+        self.looked_at = False  # may someone want one of these, or know of it?
+        self.spec: Any = None  # a CaptureSpec, if all of them are kept
+        self.kept_unasked = False  # just as they are, and nobody wants to know
+
+
+#: A value by its type, its number among those and its number among all.
+Name = tuple[Tally, int, int]
+
+
+class Rollout:
+    """One forward pass."""
+
+    __slots__ = ("index", "sample_id")
+
+    def __init__(self, index: int, sample_id: Any) -> None:
+        self.index = index
+        self.sample_id = sample_id
+
+
+class Frame:
+    """One call of a module, with the call around it."""
+
+    __slots__ = ("address", "class_name", "module", "number", "parent")
+
+    def __init__(self, module: int, address: str, class_name: str, number: int, parent: Frame | None) -> None:
+        self.module = module  # its number among the modules of the model
+        self.address = address  # "" for the model itself
+        self.class_name = class_name
+        self.number = number  # first call in this pass is 1
+        self.parent = parent
+
+    @property
+    def label(self) -> str:
+        return f"{self.address or 'self'}:{self.number}"
+
+
+class Event:
+    """Something that happened: an operation, an input, the first use of a buffer, the begin or end of a module call."""
+
+    __slots__ = ("facts", "frame", "function", "index", "kind", "name", "parents", "position", "rollout", "site")
+
+    def __init__(
+        self,
+        kind: str,
+        index: int,
+        rollout: Rollout,
+        frame: Frame | None,
+        name: Name | None,
+        position: int | None,
+        facts: Facts | None,
+        function: Function | str | None = None,
+        site: Site = (),
+        parents: Sequence[Any] | Callable[[], Sequence[Any]] = (),
+    ) -> None:
+        self.kind = kind
+        self.index = index
+        self.rollout = rollout
+        self.frame = frame
+        self.name = name  # None for module calls
+        self.position = position  # among the tensors that the call returned, if they are several
+        self.facts = facts  # shape, type and device; None where there is no tensor
+        self.function = function  # or its name, where the event comes from a file
+        self.site = site
+        self.parents = parents  # names, or labels; or what gives them
+
+    @property
+    def label(self) -> str:
+        if self.name is None:
+            assert self.frame is not None
+            return self.frame.label
+        return label_of(self.name)
+
+    @property
+    def func_name(self) -> str | None:
+        if self.function is None or isinstance(self.function, str):
+            return self.function
+        return operator_at(self.function.name, self.site) or self.function.name
+
+    def parent_labels(self) -> tuple[str, ...]:
+        parents = self.parents() if callable(self.parents) else self.parents
+        return tuple(dict.fromkeys(p if isinstance(p, str) else label_of(p) for p in parents))
+
+    def module_stack(self) -> tuple[str, ...]:
+        stack, frame = [], self.frame
+        while frame is not None:
+            stack.append(frame.label)
+            frame = frame.parent
+        return tuple(stack[::-1])
+
+    def beside(self, position: int, facts: Facts) -> Event:
+        """The same event for another tensor of it."""
+        return Event(self.kind, self.index, self.rollout, self.frame, self.name, position, facts)
+
+
+class History:
+    """The latest events, and the latest operations among them."""
+
+    __slots__ = ("events", "ops")
+
+    def __init__(self, size: int) -> None:
+        self.events: deque[Event] = deque(maxlen=size)
+        self.ops: deque[Event] = deque(maxlen=size)
+
+    def add(self, event: Event) -> None:
+        self.events.append(event)
+        if event.kind == "op":
+            self.ops.append(event)
+
+    def clear(self) -> None:
+        self.events.clear()
+        self.ops.clear()
+
+    def snapshot(self) -> Snapshot:
+        return tuple(self.events), tuple(self.ops)
+
+
+Snapshot = tuple[tuple[Event, ...], tuple[Event, ...]]
+NO_HISTORY: Snapshot = ((), ())
+
+
+def label_of(name: Name) -> str:
+    tally, count, total = name
+    return f"{tally.layer_type}_{count}_{total}"

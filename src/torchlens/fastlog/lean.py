@@ -1,0 +1,364 @@
+"""The light tracer: sees every torch call as the full one does, and does next to nothing about it.
+
+A call is counted and its result gets a name; more happens only if someone may want it. There are no call records, no
+values, no versions of memory: what a parent is, is known by the tensor object alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from types import FrameType
+from typing import Any
+from weakref import ref
+
+import torch
+from torch import Tensor, nn
+from torch.nn import Parameter
+
+from .._torch import UninitializedTensorMixin, no_torch_function
+from ..capture.containers import flat_tensors
+from ..capture.functions import Function
+from ..capture.identity import Identity
+from ..capture.keeping import Keeper
+from ..capture.modules import MODULE_BOUNDARY
+from ..capture.naming import is_library_code, may_be_operator
+from ..capture.records import Recording, Site, Value, facts_of
+from ..capture.session import describe_modules, dispatcher_watched, input_tensors, is_tracer
+from ..capture.surroundings import prepared_surroundings
+from ..capture.tracer import Tracer
+from ..errors import ArgumentError
+from .events import Event, Frame, Name, Rollout
+from .observe import Observer, Stopped
+
+_PLAIN = {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.Size, torch.layout}
+
+#: What is no parent and holds none.
+_NO_PARENTS = _PLAIN | {Parameter}
+
+
+class Names(Identity):
+    """The tensors of a pass by name: what the surroundings of a capture ask about and tell of tensors."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.known: dict[int, tuple[ref[Tensor], Name]] = {}
+        super().__init__(*args, **kwargs)
+
+    def current(self, tensor: Tensor) -> Value | None:
+        entry = self.known.get(id(tensor))
+        return _KNOWN if entry is not None and entry[0]() is tensor else None
+
+    def before_swap(self, one: Tensor, other: Tensor) -> None:
+        self._own_memory(one)
+        self._own_memory(other)
+
+    def after_swap(self, one: Tensor, other: Tensor) -> None:
+        first, second = self.known.pop(id(one), None), self.known.pop(id(other), None)
+        if first is not None:
+            self.known[id(other)] = (ref(other), first[1])
+        if second is not None:
+            self.known[id(one)] = (ref(one), second[1])
+
+
+_KNOWN = Value(-1, "op", -1, None, None, (torch.Size(()), torch.float32, torch.device("cpu")), None, None)
+
+
+class LeanTracer(Tracer):
+    """Observes the calls of a model: each call of it, from the outside, is a pass.
+
+    It is told of module calls all the time, and of torch calls only while the model is being called.
+    """
+
+    def __init__(self, model: nn.Module, observer: Observer) -> None:
+        structure = Recording(type(model).__name__, values_kept=False)
+        self.modules = list(describe_modules(model, structure))
+        super().__init__(structure, {}, self.modules, Keeper(), Names)
+        self.infos = structure.modules
+        self.watched = partial(dispatcher_watched, modules=self.modules)
+        self.observer = observer
+        self.keeper = observer.keeper
+        assert isinstance(self.identity, Names)
+        self.known = self.identity.known
+        self.frame: Frame | None = None  # the running module call
+        self.buffers: dict[int, Tensor] = {}  # of the model, by id
+        self.passes = 0
+        self.sample_id: Any = None  # of the next pass
+        self.may_stop = False  # is there someone who waits for the pass to be stopped?
+        self.wanted = [observer.rules.wants_module(info.address) for info in self.infos]
+        self._operators: dict[Function, bool] = {}  # can they be called by an operator of the language?
+        self.due: int | None = None  # a module whose call has begun, but not its forward
+        self._surroundings = ExitStack()
+
+    def close(self) -> None:
+        """Let go of everything; what was kept is elsewhere."""
+        super().close()
+        self.observer.prepare = None
+
+    # ---- passes ---------------------------------------------------------------------------------------------
+
+    def _begin_pass(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        observer = self.observer
+        if observer.stopping and not self.may_stop:
+            raise ArgumentError("stop_after ends a forward pass: run it by recorder.log(x), which expects that")
+        observer.begin(Rollout(self.passes, self.sample_id))
+        observer.prepare = self._mark_residents
+        self.passes += 1
+        self.call_counts = [0] * len(self.modules)
+        self.buffers = {id(b): b for module in self.modules for b in module._buffers.values() if b is not None}
+        with no_torch_function():
+            for _, tensor in input_tensors(list(args), kwargs):
+                self.keeper.mark_foreign(tensor)
+                self.known[id(tensor)] = (ref(tensor), observer.value("input", tensor, None)[0])
+        observer.end_if_stopped()
+        self._surroundings.enter_context(prepared_surroundings(is_tracer))
+        self._surroundings.enter_context(self.watched(self))
+        self._surroundings.enter_context(self)
+
+    def _end_pass(self, raised: BaseException | None) -> None:
+        """Forget everything about the pass; what was kept is elsewhere. A predicate's error shows itself now."""
+        self._surroundings.close()
+        self.end()
+        # A thread that the model has left running has the old one, which tells it that the pass is over.
+        self.recording = Recording(self.recording.model_name, values_kept=False)
+        self.known.clear()
+        self.buffers.clear()
+        self.keeper.foreign.clear()
+        failure, self.observer.failure = self.observer.failure, None
+        if failure is not None and (raised is None or isinstance(raised, Stopped)):
+            raise failure
+
+    def _mark_residents(self) -> None:
+        """Parameters and buffers must stay where they are: known before anything is kept, and not earlier."""
+        self.observer.prepare = None
+        for module in self.modules:
+            for tensor in (*module._parameters.values(), *module._buffers.values()):
+                if tensor is not None:
+                    self.keeper.mark_foreign(tensor)
+
+    # ---- torch calls ----------------------------------------------------------------------------------------
+
+    def _record(self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if self.observer.stopped:
+            return func(*args, **kwargs)
+        parents: list[Name] = []
+        known = self.known
+        for argument in args:
+            kind = type(argument)
+            if kind is Tensor:
+                entry = known.get(id(argument))
+                if entry is not None and entry[0]() is argument:
+                    parents.append(entry[1])
+                else:
+                    parents.append(self._first_seen(argument))
+            elif kind not in _NO_PARENTS:
+                self._meet(argument, parents)
+        if kwargs:
+            for key, argument in kwargs.items():
+                self._meet(argument, parents if key != "out" else [])
+        if function.written is not None or function.escapes or "out" in kwargs:
+            return self._record_write(function, func, args, kwargs, parents)
+        self.busy = True
+        try:
+            result = func(*args, **kwargs)
+            if type(result) is Tensor:
+                self._made(function, result, None, parents)
+            elif type(result) not in _PLAIN:
+                self._made_several(function, result, parents)
+        finally:
+            self.busy = False
+        return result
+
+    def _meet(self, argument: Any, parents: list[Name]) -> None:
+        """Name the tensors in an argument; some may not have been seen in this pass yet."""
+        if type(argument) in _NO_PARENTS:
+            return
+        if isinstance(argument, Tensor):
+            if not isinstance(argument, Parameter):
+                parents.append(self._name(argument) or self._first_seen(argument))
+        elif isinstance(argument, (list, tuple)):
+            for member in argument:
+                self._meet(member, parents)
+        elif isinstance(argument, slice):
+            self._meet((argument.start, argument.stop, argument.step), parents)
+        elif isinstance(argument, Mapping):
+            self._meet(list(argument.values()), parents)
+
+    def _first_seen(self, tensor: Tensor) -> Name:
+        """A buffer that is used for the first time, or a tensor from elsewhere."""
+        observer = self.observer
+        with no_torch_function():
+            self.keeper.mark_foreign(tensor)
+        if self.buffers.get(id(tensor)) is tensor:
+            return self._count_buffer(tensor)
+        name = observer.count(observer.tally_for("source"))
+        self.known[id(tensor)] = (ref(tensor), name)
+        return name
+
+    def _name(self, tensor: Tensor) -> Name | None:
+        entry = self.known.get(id(tensor))
+        return entry[1] if entry is not None and entry[0]() is tensor else None
+
+    def _made(self, function: Function, tensor: Tensor, position: int | None, parents: list[Name]) -> None:
+        """A call has given a tensor its value."""
+        observer = self.observer
+        tally = observer.tallies.get(function) or observer.tally_of(function, _site)
+        total = observer.total
+        observer.total = total + 1
+        tally.count = count = tally.count + 1
+        name = (tally, count, total)
+        self.known[id(tensor)] = (ref(tensor), name)
+        if not tally.looked_at:
+            return
+        index, frame = total + observer.module_events, self.frame
+        if tally.kept_unasked and not self.guarded:
+            site = self._site(function)
+            fields = ("op", index, observer.rollout, frame, name, position, None, function, site, parents)
+            observer.keep_unasked(fields, tensor)
+            return
+        with no_torch_function():
+            facts, site = facts_of(tensor), self._site(function)
+            event = Event("op", index, observer.rollout, frame, name, position, facts, function, site, parents)
+            observer.look(event, tensor)
+        if observer.stopped:
+            observer.end_if_stopped()
+
+    def _site(self, function: Function) -> Site:
+        """Where the call was made, if that has a say in what it is called."""
+        asked = self._operators.get(function)
+        if asked is None:
+            asked = self._operators[function] = may_be_operator(function)
+        return _site() if asked else ()
+
+    def _made_several(self, function: Function, result: Any, parents: list[Name]) -> None:
+        if isinstance(result, Tensor):
+            self._made(function, result, None, parents)
+            return
+        members = result if isinstance(result, (tuple, list)) else [result]
+        flat = all(isinstance(member, Tensor) or member is None for member in members)
+        for position, tensor in enumerate(members if flat else flat_tensors(members)):
+            if tensor is not None:
+                self._made(function, tensor, position, parents)
+
+    def _record_write(
+        self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], parents: list[Name]
+    ) -> Any:
+        """A call that overwrites some of its arguments, or hands out memory."""
+        self.busy = True
+        try:
+            with no_torch_function():
+                targets = list(function.written(args, kwargs)) if function.written else []
+                written = flat_tensors([*targets, kwargs["out"]] if "out" in kwargs else targets)
+                for tensor in flat_tensors(args[:1]) if function.escapes else written:
+                    self._before_overwriting(tensor, for_good=function.escapes)
+            result = func(*args, **kwargs)
+            returned = {id(tensor) for tensor in flat_tensors([result])}
+            self._made_several(function, result, parents)
+            for tensor in written:
+                if id(tensor) in returned or isinstance(tensor, UninitializedTensorMixin):
+                    continue
+                if self.buffers.get(id(tensor)) is tensor:
+                    self._count_buffer(tensor)
+                else:
+                    self._made(function, tensor, None, parents)
+        finally:
+            self.busy = False
+        return result
+
+    def _count_buffer(self, tensor: Tensor) -> Name:
+        with no_torch_function():
+            name = self.observer.value("buffer", tensor, self.frame)[0]
+        self.known[id(tensor)] = (ref(tensor), name)
+        self.observer.end_if_stopped()
+        return name
+
+    def _before_overwriting(self, tensor: Tensor, *, for_good: bool) -> None:
+        self.observer.before_write(tensor)
+        try:
+            tensor.data_ptr()  # asking for the address to write to cuts it loose from its lazy copies
+        except RuntimeError:
+            return  # fake, sparse
+        if for_good:
+            self.keeper.mark_foreign(tensor)
+
+    def rename(self, tensor: Tensor, result: Tensor) -> Tensor:
+        name = self._name(tensor) or self._first_seen(tensor)
+        self.known[id(result)] = (ref(result), name)
+        return result
+
+    # ---- modules --------------------------------------------------------------------------------------------
+
+    def enter_module(self, module: nn.Module, is_forward: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        number = self.module_numbers.get(id(module))
+        if number is None:
+            return None
+        parent = self.frame
+        if parent is None and number:  # the model itself is not running
+            return None
+        due, self.due = self.due, None
+        if is_forward and due == number:
+            return None
+        if not is_forward:
+            self.due = number
+        try:
+            if parent is None:
+                self._begin_pass(args, kwargs)
+            return self._enter(number, parent, (*args, *kwargs.values()))
+        except BaseException as raised:  # the run is to stop here, or can't begin
+            self.frame = parent
+            if parent is None:
+                self._end_pass(raised)
+            raise
+
+    def _enter(self, number: int, parent: Frame | None, arguments: tuple[Any, ...]) -> Frame:
+        count = self.call_counts[number] = self.call_counts[number] + 1
+        info = self.infos[number]
+        self.frame = frame = Frame(number, info.address, info.class_name, count, parent)
+        self._at_module("module_enter", frame, arguments)
+        return frame
+
+    def leave_module(self, call: Any, result: Any) -> None:
+        self.due = None
+        try:
+            self._at_module("module_exit", call, (result,))
+        finally:
+            self.frame = call.parent
+            if call.parent is None:
+                self._end_pass(sys.exc_info()[1] if result is None else None)
+
+    def _at_module(self, kind: str, frame: Frame, container: tuple[Any, ...]) -> None:
+        observer = self.observer
+        if observer.stopped:
+            return
+        nothing = kind == "module_exit" and container[0] is None  # was returned, or something was raised
+        if nothing or not self.wanted[frame.module]:
+            observer.module_events += 1
+            return
+        busy, self.busy = self.busy, True
+        try:
+            with no_torch_function():
+                alone = len(container) == 1 and type(container[0]) is Tensor
+                tensors: list[Tensor] = [container[0]] if alone else flat_tensors(container)
+                for tensor in tensors:
+                    if self._name(tensor) is None:
+                        self.keeper.mark_foreign(tensor)
+                observer.module(kind, frame, tensors)
+        finally:
+            self.busy = busy
+        observer.end_if_stopped()
+
+
+def _site() -> Site:
+    """The frames from the call out to the first that is the user's."""
+    frame: FrameType | None = sys._getframe(4)
+    pairs: Site = ()
+    while frame is not None:
+        code = frame.f_code
+        if code is MODULE_BOUNDARY:
+            break
+        pairs += (code, frame.f_lasti)
+        if not is_library_code(code):
+            break
+        frame = frame.f_back
+    return pairs

@@ -1,0 +1,218 @@
+"""Look at events as they happen: keep what is wanted, remember what may be asked for, stop when it is time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .._torch import is_functorch_wrapped, no_torch_function
+from ..capture.following import Connections
+from ..capture.functions import Function
+from ..capture.keeping import Keeper
+from ..capture.naming import depends_on_site, layer_type_at
+from ..capture.records import Site, facts_of
+from ..errors import ArgumentError, TorchLensError
+from ..selectors import described
+from .events import NO_HISTORY, Event, Frame, History, Name, Rollout, Tally
+from .recording import Record
+from .rules import Rules
+from .spec import AS_IT_IS, CaptureSpec
+
+
+class Stopped(BaseException):
+    """Ends a forward pass in which everything wanted has happened. Nobody who runs a model sees it."""
+
+
+class Observer:
+    """The part that both tracers share. It is told of events, and of nothing else."""
+
+    def __init__(self, rules: Rules, keeper: Keeper, history_size: int, sink: Callable[[Record], None]) -> None:
+        self.rules = rules
+        self.keeper = keeper
+        self.sink = sink
+        self.connections = Connections()
+        self.history = History(history_size) if rules.remembers else None
+        self.trail: list[Event] | None = None  # every event, if someone wants to try other rules on them
+        self.values_of: dict[int, list[int]] = {}  # and the values of each, by its index
+        self.failure: TorchLensError | None = None  # the first; the forward pass goes on
+        self.stopped = False  # whatever still happens in this pass is not looked at
+        self._left = False
+        self.stopping = not rules.stop.is_empty
+        self.rollout = Rollout(-1, None)
+        self.total = 0  # values so far
+        self.module_events = 0
+        self.kept = 0
+        self.tallies: dict[Function, Tally] = {}
+        self._by_type: dict[str, Tally] = {}
+        self.prepare: Callable[[], None] | None = None  # to be called before anything is kept in a pass
+
+    def begin(self, rollout: Rollout) -> None:
+        """A new forward pass."""
+        self.rollout = rollout
+        self.stopped = self._left = False
+        self.rules.stop.matched.clear()
+        self.total = self.module_events = 0
+        self.tallies, self._by_type = {}, {}  # names of kept records refer to the tallies, so they are not used again
+        if self.history is not None:
+            self.history.clear()
+
+    # ---- counting -------------------------------------------------------------------------------------------
+
+    def tally_of(self, function: Function, site: Callable[[], Site]) -> Tally:
+        """The tally of the layer type that a call has."""
+        if depends_on_site(function):
+            return self.tally_for(layer_type_at(function, site()))
+        tally = self.tallies[function] = self.tally_for(function.layer_type)
+        return tally
+
+    def tally_for(self, layer_type: str) -> Tally:
+        tally = self._by_type.get(layer_type)
+        if tally is None:
+            tally = self._by_type[layer_type] = Tally(layer_type)
+            rules = self.rules
+            tally.spec = rules.promoted(rules.op.always(layer_type))
+            asked = rules.op.may_want(layer_type) or rules.stop.may_want(layer_type)
+            everything = self.history is not None or self.trail is not None
+            tally.looked_at = asked or everything or tally.spec is not None
+            tally.kept_unasked = tally.spec == AS_IT_IS and not (
+                (asked and rules.names_some) or everything or self.stopping
+            )
+        return tally
+
+    def count(self, tally: Tally) -> Name:
+        """The name of the next value of this type."""
+        tally.count += 1
+        self.total += 1
+        return tally, tally.count, self.total - 1
+
+    @property
+    def next_index(self) -> int:
+        return self.total + self.module_events
+
+    # ---- events ---------------------------------------------------------------------------------------------
+
+    def value(self, kind: str, tensor: Tensor, frame: Frame | None) -> tuple[Name, Record | None]:
+        """A value that no operation made: an input, a buffer that is used for the first time in this pass."""
+        index, name = self.next_index, self.count(self.tally_for(kind))
+        if not name[0].looked_at:
+            return name, None
+        event = Event(kind, index, self.rollout, frame, name, None, facts_of(tensor))
+        return name, self.look(event, tensor)
+
+    def look(self, event: Event, tensor: Tensor) -> Record | None:
+        """Keep an operation, input or buffer if it is wanted."""
+        record = None
+        try:
+            spec = self.rules.spec_for_op(event, self.history or _NO_PAST)
+            if spec is not None:
+                record = self._keep(event, tensor, spec)
+        except Exception as raised:
+            self._failed(event, raised)
+        self._after(event)
+        return record
+
+    def module(self, kind: str, frame: Frame, tensors: list[Tensor]) -> list[Record]:
+        """A module call begins, with these tensors among its arguments, or ends, with these among its results."""
+        index = self.next_index
+        self.module_events += 1
+        facts = [facts_of(tensor) for tensor in tensors]
+        position = 0 if len(tensors) > 1 else None
+        first = Event(kind, index, self.rollout, frame, None, position, facts[0] if facts else None)
+        records: list[Record] = []
+        try:
+            spec = self.rules.spec_for_module(first, self.history or _NO_PAST)
+            if spec is not None:
+                events = [first, *(first.beside(i, facts[i]) for i in range(1, len(tensors)))]
+                given: list[Tensor | None] = [*tensors] or [None]
+                records = [self._keep(event, tensor, spec) for event, tensor in zip(events, given, strict=True)]
+        except Exception as raised:
+            self._failed(first, raised)
+        self._after(first)
+        return records
+
+    def _after(self, event: Event) -> None:
+        if self.trail is not None:
+            self.trail.append(event)
+        stop = False
+        if self.stopping:
+            try:
+                stop = self.rules.stops(event, self.history or _NO_PAST)
+            except Exception as raised:
+                self._failed(event, raised)
+        if self.history is not None:
+            self.history.add(event)
+        self.stopped = self.stopped or stop
+
+    def end_if_stopped(self) -> None:
+        """Leave the forward pass if it is time; once only, as the model may have its own thoughts about exceptions."""
+        if self.stopped and not self._left:
+            self._left = True
+            raise Stopped
+
+    # ---- keeping --------------------------------------------------------------------------------------------
+
+    def keep_unasked(self, fields: tuple[Any, ...], tensor: Tensor) -> Record | None:
+        """Keep an operation as it is. Its event is made of these fields when someone wants to know."""
+        try:
+            if self.prepare is not None:
+                self.prepare()
+            record = Record(self.kept, fields, AS_IT_IS)
+            record._saved = self.keeper.keep(tensor)
+            self.kept += 1
+            self.sink(record)
+            return record
+        except Exception as raised:
+            self._failed(Event(*fields), raised)
+            return None
+
+    def _keep(self, event: Event, tensor: Tensor | None, spec: CaptureSpec) -> Record:
+        history = self.history.snapshot() if self.history is not None else NO_HISTORY
+        record = Record(self.kept, event, spec, history)
+        if tensor is not None and spec.save_activation:
+            if self.prepare is not None:
+                self.prepare()
+            record._saved = self._kept(tensor, spec)
+            if spec.keep_grad:
+                self._connect(record, tensor, spec)
+        self.kept += 1
+        self.sink(record)
+        return record
+
+    def _kept(self, tensor: Tensor, spec: CaptureSpec) -> Tensor | None:
+        saved = self.keeper.keep(tensor)
+        return spec.converted(saved) if saved is not None and spec.converts else saved
+
+    def _connect(self, record: Record, tensor: Tensor, spec: CaptureSpec) -> None:
+        if not tensor.requires_grad or is_functorch_wrapped(tensor):  # valid only inside torch.func.grad and the like
+            return
+        if spec.converts:
+            with torch.enable_grad():
+                tensor = spec.converted(tensor)
+        self.connections.add(record, tensor)  # type: ignore[arg-type]
+        record._connections = self.connections
+
+    def before_write(self, tensor: Tensor) -> None:
+        """The memory of `tensor` is about to be overwritten."""
+        if self.connections.by_index:
+            with no_torch_function():
+                self.connections.before_write(tensor)
+
+    def _failed(self, event: Event, raised: Exception) -> None:
+        self.failure = self.failure or failure_of(self.rules, event, raised)
+
+
+def failure_of(rules: Rules, event: Event, raised: Exception) -> TorchLensError:
+    """What to tell the user when something of his raised."""
+    if isinstance(raised, TorchLensError):
+        return raised
+    asked = [f"{rule.argument} {described(p)}" for rule in rules.all_rules for p in rule.predicates]
+    what = f"the predicate {' or '.join(asked)}" if asked else "keeping a record"
+    error = ArgumentError(f"{what} raised {type(raised).__name__} for {event.label}: {raised}")
+    error.__cause__ = raised
+    return error
+
+
+_NO_PAST = History(0)

@@ -1,0 +1,239 @@
+"""What would be kept? Asked of one run, as often as you like."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from ..capture.arguments import model_arguments
+from ..capture.keeping import Keeper
+from ..capture.records import Recording as Structure
+from ..errors import ArgumentError
+from ..log.layer_log import LayerLog
+from ..log.model_log import ModelLog
+from ..options import Options
+from ..words import counted, human_size, shape_words
+from .context import FIELDS, RecordContext
+from .events import Event, History
+from .observe import Observer, failure_of
+from .recorder import addresses_of, check_history_size, run_once
+from .recording import data_frame
+from .rules import Rules
+from .spec import CaptureSpec
+
+#: How nodes that would be kept look.
+KEPT_LOOK = {"fill": "#FFD966", "pen": 2.5}
+
+
+def dry_run(
+    model: nn.Module,
+    input_args: Any = None,
+    input_kwargs: Mapping[str, Any] | None = None,
+    *,
+    keep_op: Any = None,
+    keep_module: Any = None,
+    default_op: bool | CaptureSpec = False,
+    default_module: bool | CaptureSpec = False,
+    history_size: int = 8,
+    random_seed: int | None = None,
+) -> Preview:
+    """Run a model once and see what would be kept; nothing is. Then try something else on the same run.
+
+    >>> preview = tl.fastlog.dry_run(model, x, keep_op="relu")
+    >>> [context.label for context in preview.kept]
+    ['relu_1_2', 'relu_2_4']
+    >>> [context.label for context in preview.retry(keep_op="fc").kept]
+    ['fc:1']
+
+    `print(preview)` is a tree of modules and operations, `preview.table()` a table, `preview.draw()` a picture. The
+    arguments are those of `tl.fastlog.record`.
+    """
+    args, kwargs = model_arguments(model, input_args, input_kwargs)
+    chosen = {
+        "keep_op": keep_op,
+        "keep_module": keep_module,
+        "default_op": default_op,
+        "default_module": default_module,
+    }
+    addresses, size = addresses_of(model), check_history_size(history_size)
+    Rules(addresses, **chosen)  # wrong arguments are noticed before the run
+    observer = Observer(Rules(addresses, keep_op=lambda ctx: False), Keeper(), size, lambda record: None)
+    observer.trail = []
+    options = Options.checked(layers_to_save=None, random_seed=random_seed)
+    structure = run_once(model, args, kwargs, options, observer)
+    return Preview(Run(structure, observer.trail, observer.values_of, addresses, size), chosen)
+
+
+class Run(NamedTuple):
+    """A run of which all events are known."""
+
+    structure: Structure
+    events: list[Event]
+    values_of: dict[int, list[int]]  # the values of each event, by its index
+    addresses: Mapping[str, str]
+    history_size: int
+
+
+class Preview:
+    """What would be kept of a run: what `dry_run` returns.
+
+    >>> print(tl.fastlog.dry_run(model, x, keep_op="relu"))
+    2 of 17 events would be kept, 200 B
+      input_1_0
+      self:1
+          add_1_1
+          relu_module:1
+            * relu_1_2  5x5
+          fc:1
+              linear_1_3
+        * relu_2_4  5x5
+          randn_1_5
+          add_2_6
+          pow_1_7
+          truediv_1_8
+          buffer_1_9
+          mul_1_10
+    """
+
+    def __init__(self, run: Run, chosen: dict[str, Any]) -> None:
+        self._run = run
+        self._events = run.events
+        self._specs = _specs(run.events, Rules(run.addresses, **chosen), run.history_size)
+
+    def retry(
+        self,
+        *,
+        keep_op: Any = None,
+        keep_module: Any = None,
+        default_op: bool | CaptureSpec = False,
+        default_module: bool | CaptureSpec = False,
+    ) -> Preview:
+        """The same run with another choice; the model does not run again."""
+        chosen = {
+            "keep_op": keep_op,
+            "keep_module": keep_module,
+            "default_op": default_op,
+            "default_module": default_module,
+        }
+        return Preview(self._run, chosen)
+
+    @property
+    def events(self) -> list[RecordContext]:
+        """Every event of the run."""
+        return [RecordContext(event) for event in self._events]
+
+    @property
+    def kept(self) -> list[RecordContext]:
+        """The events that would be kept."""
+        return [RecordContext(event) for event, spec in zip(self._events, self._specs, strict=True) if spec]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that would be stored."""
+        pairs = zip(self._events, self._specs, strict=True)
+        return sum(_bytes(event, spec) for event, spec in pairs if spec is not None)
+
+    def __repr__(self) -> str:
+        lines = [f"{len(self.kept)} of {counted(len(self._events), 'event')} would be kept, {human_size(self.nbytes)}"]
+        depth = 0
+        exits = {event.frame: spec for event, spec in zip(self._events, self._specs, strict=True) if _exits(event)}
+        for event, spec in zip(self._events, self._specs, strict=True):
+            if event.kind == "module_exit":
+                depth -= 1
+                continue
+            if event.kind == "module_enter":
+                marks = [word for word, wanted in (("given", spec), ("returned", exits.get(event.frame))) if wanted]
+                lines.append(_line(depth, bool(marks), event.label + (f"  {', '.join(marks)}" if marks else "")))
+                depth += 1
+                continue
+            shape = f"  {shape_words(event.facts[0])}" if spec and event.facts is not None else ""
+            lines.append(_line(depth, spec is not None, event.label + shape))
+        return "\n".join(lines)
+
+    def table(self) -> str:
+        """The events that would be kept, as a table."""
+        names = ("event_index", "kind", "label", "module_address", "func_name", "tensor_shape", "tensor_dtype")
+        rows = [[str(getattr(context, name)) for name in names] for context in self.kept]
+        widths = [max(map(len, column)) for column in zip(names, *rows, strict=True)]
+        return "\n".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in [list(names), *rows]
+        )
+
+    def to_pandas(self) -> Any:
+        """A row for every event, with whether it would be kept; needs pandas."""
+        names = [name for name in FIELDS if not name.startswith("recent")]
+        return data_frame(
+            [
+                {**{name: getattr(RecordContext(event), name) for name in names}, "kept": spec is not None}
+                for event, spec in zip(self._events, self._specs, strict=True)
+            ]
+        )
+
+    def draw(self, **drawing: Any) -> Path:
+        """Draw the graph with what would be kept marked; the arguments are those of `show_model_graph`.
+
+        >>> preview = tl.fastlog.dry_run(model, x, keep_op="relu")
+        >>> preview.draw(vis_outpath=folder / "preview.svg", vis_save_only=True).name
+        'preview.svg'
+        """
+        log = ModelLog(self._run.structure)
+        return log.draw(**self._marked(log, drawing))
+
+    def to_dot(self, **drawing: Any) -> str:
+        """The same picture in Graphviz's DOT language."""
+        log = ModelLog(self._run.structure)
+        return log.to_dot(**self._marked(log, drawing))
+
+    def _marked(self, log: ModelLog, drawing: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of the picture, with another look for what would be kept."""
+        if "vis_node_overrides" in drawing:
+            raise ArgumentError("vis_node_overrides marks what would be kept in this picture")
+        graph, kept = log.graph, [context.event_index for context in self.kept]
+        values = {index for event in kept for index in self._run.values_of.get(event, ())}
+        places = [graph.place[index] for index in values if index in graph.place]
+        labels = {graph.label(place) for place in places} | {graph.layer_labels[graph.layers[p]] for p in places}
+
+        def look(layer: Any) -> dict[str, Any] | None:
+            label = layer.layer_label if isinstance(layer, LayerLog) else layer.label
+            return KEPT_LOOK if label in labels else None
+
+        return {**drawing, "vis_node_overrides": look}
+
+
+def _specs(events: list[Event], rules: Rules, history_size: int) -> list[CaptureSpec | None]:
+    """How each event would be kept."""
+    history = History(history_size)
+    specs = []
+    for event in events:
+        try:
+            specs.append(_spec(event, rules, history))
+        except Exception as raised:
+            raise failure_of(rules, event, raised) from raised
+        history.add(event)
+    return specs
+
+
+def _spec(event: Event, rules: Rules, history: History) -> CaptureSpec | None:
+    if event.name is None:
+        return rules.spec_for_module(event, history)
+    event.name[0].spec = rules.op.always(event.name[0].layer_type)
+    return rules.spec_for_op(event, history)
+
+
+def _bytes(event: Event, spec: CaptureSpec) -> int:
+    if event.facts is None or not spec.save_activation or -1 in event.facts[0]:
+        return 0
+    dtype = spec.dtype if spec.dtype is not None and event.facts[1].is_floating_point else event.facts[1]
+    return event.facts[0].numel() * dtype.itemsize
+
+
+def _exits(event: Event) -> bool:
+    return event.kind == "module_exit"
+
+
+def _line(depth: int, marked: bool, text: str) -> str:
+    return "    " * depth + ("* " if marked else "  ") + text

@@ -1,0 +1,291 @@
+"""Run models and keep what is chosen: one pass, or as many as you like."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..capture.arguments import model_arguments
+from ..capture.keeping import Keeper
+from ..capture.modules import watch_modules
+from ..capture.records import Recording as Structure
+from ..capture.session import record as record_structure
+from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError
+from ..log.model_log import ModelLog
+from ..options import Options
+from ..selectors import described
+from .events import Rollout
+from .lean import LeanTracer
+from .observe import Observer, Stopped
+from .recording import Record, Recording
+from .rules import Rules
+from .spec import CaptureSpec
+from .storage import RecordStream, check_sample, check_storage
+from .structural import StructuralTracer
+
+
+def record(
+    model: nn.Module,
+    input_args: Any = None,
+    input_kwargs: Mapping[str, Any] | None = None,
+    *,
+    keep_op: Any = None,
+    keep_module: Any = None,
+    default_op: bool | CaptureSpec = False,
+    default_module: bool | CaptureSpec = False,
+    stop_after: Any = None,
+    history_size: int = 8,
+    train_mode: bool = False,
+    save_to: str | os.PathLike[str] | None = None,
+    keep_in_memory: bool = True,
+    random_seed: int | None = None,
+) -> Recording:
+    """Run a model once and keep what is chosen.
+
+    >>> recording = tl.fastlog.record(model, x, keep_op="relu")
+    >>> [record.label for record in recording]
+    ['relu_1_2', 'relu_2_4']
+    >>> recording = tl.fastlog.record(model, x, keep_module=lambda ctx: ctx.kind == "module_exit")
+    >>> recording["fc"].activation.shape
+    torch.Size([5, 5])
+
+    Args:
+        model, input_args, input_kwargs, random_seed: as in `log_forward_pass`.
+        keep_op: which operations (inputs and buffers too) to keep: part of a type such as "relu", a label as counted in
+            this pass, a module address (what it returned), a number, a function of a `RecordContext`, a list of these;
+            True or a `CaptureSpec` for everything. A function returns True, False, None for the default, or a
+            `CaptureSpec`.
+        keep_module: which module calls to keep: addresses, or a function, which is asked with contexts of kind
+            "module_enter" (the tensors among the arguments are kept) and "module_exit" (those among the results).
+        default_op, default_module: what None from a function means: True, False or a `CaptureSpec`.
+        stop_after: end the forward pass after the event that this selects; of several, after the last.
+        history_size: how many events and operations a context can look back.
+        train_mode: what is kept stays connected to autograd.
+        save_to: a folder to write the records to while the model runs; `fastlog.load` opens it again.
+        keep_in_memory: False to keep values in the folder only; they are read when they are asked for.
+    """
+    args, kwargs = model_arguments(model, input_args, input_kwargs)
+    options = Options.checked(layers_to_save=None, random_seed=random_seed)
+    rules = Rules(
+        addresses_of(model),
+        keep_op=keep_op,
+        keep_module=keep_module,
+        default_op=default_op,
+        default_module=default_module,
+        stop_after=stop_after,
+        train_mode=check_training(train_mode),
+    )
+    history_size = check_history_size(history_size)
+    check_storage(save_to, keep_in_memory, train_mode)
+    with Sink(type(model).__name__, save_to, keep_in_memory) as kept:
+        structure = run_once(model, args, kwargs, options, Observer(rules, Keeper(), history_size, kept.add))
+        unmatched = [*rules.op.unmatched(), *rules.module.unmatched()]
+        if unmatched and structure.complete:
+            raise LayerNotFoundError(f"keep_op: nothing is chosen by {described(unmatched[0])}")
+        recording = kept.finish(1, [*structure.warnings, *never_stopped(rules)])
+    recording._log = partial(_log_of, structure)
+    for warning in recording.warnings:
+        warnings.warn(warning, FidelityWarning, stacklevel=2)
+    return recording
+
+
+class Sink:
+    """Where records go: memory, a folder, or both."""
+
+    def __init__(self, model_name: str, save_to: str | os.PathLike[str] | None, keep_in_memory: bool) -> None:
+        self.records: list[Record] = []
+        self._model_name = model_name
+        self._stream = RecordStream(save_to, model_name, keep_in_memory) if save_to is not None else None
+
+    def add(self, record: Record) -> None:
+        if self._stream is not None:
+            self._stream.put(record)
+        self.records.append(record)
+
+    def finish(self, passes: int, warnings: list[str]) -> Recording:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            try:
+                stream.finish(passes, warnings)
+            except BaseException:
+                stream.abandon()
+                raise
+        return Recording(self._model_name, self.records, passes, warnings)
+
+    def __enter__(self) -> Sink:
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        """What was not finished can be recovered."""
+        if self._stream is not None:
+            self._stream.abandon()
+
+
+def run_once(
+    model: nn.Module, args: list[Any], kwargs: dict[str, Any], options: Options, observer: Observer
+) -> Structure:
+    """Run the model under the eyes of the observer; return the structure of the pass."""
+    observer.begin(Rollout(0, None))
+    make_tracer = partial(StructuralTracer, observer=observer)
+    structure, error = record_structure(model, args, kwargs, options, make_tracer=make_tracer)
+    structure.chooser = None
+    if error is not None and not isinstance(error, Stopped):
+        raise error
+    if observer.failure is not None:
+        raise observer.failure
+    return structure
+
+
+def _log_of(structure: Structure) -> ModelLog:
+    log = ModelLog(structure)
+    graph = log.graph
+    graph.listed = [place for place, value in enumerate(graph.entries) if value.kept is not None]
+    return log
+
+
+class Recorder:
+    """Keep what is chosen of many forward passes, and nothing else of them.
+
+    >>> with tl.fastlog.Recorder(model, keep_op="relu") as recorder:
+    ...     for number in range(3):
+    ...         output = recorder.log(x, sample_id=number)
+    >>> recorder.recording
+    Recording of DemoNetwork: 6 records of 3 passes, 600 B
+    >>> recorder.recording.by_pass[2]["relu_1_2"].sample_id
+    2
+
+    Every call of the model inside the block is a pass, whoever makes it: `model(x)` and each step of
+    `model.generate(...)` too. What is called in other threads, or outside of the model, is not looked at.
+    The arguments are those of `tl.fastlog.record`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        keep_op: Any = None,
+        keep_module: Any = None,
+        default_op: bool | CaptureSpec = False,
+        default_module: bool | CaptureSpec = False,
+        stop_after: Any = None,
+        history_size: int = 8,
+        train_mode: bool = False,
+        save_to: str | os.PathLike[str] | None = None,
+        keep_in_memory: bool = True,
+    ) -> None:
+        model_arguments(model, None, None)
+        check_storage(save_to, keep_in_memory, train_mode)
+        self._model = model
+        self._rules = Rules(
+            addresses_of(model),
+            keep_op=keep_op,
+            keep_module=keep_module,
+            default_op=default_op,
+            default_module=default_module,
+            stop_after=stop_after,
+            train_mode=check_training(train_mode),
+        )
+        self._history_size = check_history_size(history_size)
+        self._save_to = save_to
+        self._keep_in_memory = keep_in_memory
+        self._kept: Sink | None = None
+        self._tracer: LeanTracer | None = None
+        self._thread: int | None = None
+        self._block = ExitStack()
+        self._recording: Recording | None = None
+
+    def __enter__(self) -> Recorder:
+        if self._tracer is not None:
+            raise ArgumentError("a Recorder is for one with-block; make another one for the next")
+        self._kept = Sink(type(self._model).__name__, self._save_to, self._keep_in_memory)
+        self._tracer = LeanTracer(self._model, Observer(self._rules, Keeper(), self._history_size, self._kept.add))
+        self._thread = threading.get_ident()
+        self._block.enter_context(watch_modules(self._tracer.modules, self._tracer))
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        assert self._tracer is not None and self._kept is not None
+        self._block.close()
+        self._tracer.close()
+        self._thread = None
+        passes = self._tracer.passes
+        unmatched = [*self._rules.op.unmatched(), *self._rules.module.unmatched()]
+        said = [f"nothing was chosen by {described(selector)}" for selector in unmatched] + never_stopped(self._rules)
+        # What was recorded before an exception of the user's is whole, and is kept.
+        self._recording = self._kept.finish(passes, said if passes and raised[0] is None else [])
+        for warning in self._recording.warnings:
+            warnings.warn(warning, FidelityWarning, stacklevel=2)
+
+    def log(
+        self,
+        input_args: Any = None,
+        input_kwargs: Mapping[str, Any] | None = None,
+        *,
+        sample_id: Any = None,
+    ) -> Any:
+        """Call the model and return what it returns; None if the pass was stopped early."""
+        if self._tracer is None or self._thread is None:
+            raise ArgumentError("a Recorder works inside its with-block: with Recorder(model, ...) as recorder: ...")
+        if self._thread != threading.get_ident():
+            raise ArgumentError("a Recorder works in the thread that entered its with-block; make one for each thread")
+        if self._save_to is not None:
+            check_sample(sample_id)
+        args, kwargs = model_arguments(self._model, input_args, input_kwargs)
+        self._tracer.sample_id, self._tracer.may_stop = sample_id, True
+        try:
+            return self._model(*args, **kwargs)
+        except Stopped:
+            if not self._tracer.observer.stopped:  # another one's, around this
+                raise
+            return None
+        finally:
+            self._tracer.sample_id, self._tracer.may_stop = None, False
+
+    @property
+    def recording(self) -> Recording:
+        """What was kept; there when the with-block is over."""
+        if self._recording is None:
+            raise ArgumentError("the recording is there when the with-block of the Recorder is over")
+        return self._recording
+
+    def __len__(self) -> int:
+        """How many records there are so far."""
+        return len(self._kept.records) if self._kept is not None else 0
+
+
+def addresses_of(model: nn.Module) -> dict[str, str]:
+    """The address by which each module is known, by every address that it has; the model itself is "self"."""
+    first: dict[nn.Module, str] = {}
+    names = list(model.named_modules(remove_duplicate=False))
+    for address, module in names:
+        first.setdefault(module, address)
+    return {address or "self": first[module] for address, module in names}
+
+
+def check_history_size(size: Any) -> int:
+    if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+        raise ArgumentError(f"history_size is a number of events, not {size!r}")
+    return size
+
+
+def check_training(train_mode: bool) -> bool:
+    if train_mode and (torch.is_inference_mode_enabled() or not torch.is_grad_enabled()):
+        mode = "torch.inference_mode()" if torch.is_inference_mode_enabled() else "torch.no_grad()"
+        raise ArgumentError(f"train_mode=True needs autograd, which {mode} has switched off; call it outside of that")
+    return train_mode
+
+
+def never_stopped(rules: Rules) -> list[str]:
+    missing = [*rules.stop.unmatched(), *(p for p in rules.stop.predicates if p not in rules.stop.matched)]
+    return [
+        f"stop_after: nothing was chosen by {described(selector)}; the forward pass ran to its end"
+        for selector in missing
+    ]

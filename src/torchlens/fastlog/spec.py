@@ -1,0 +1,72 @@
+"""How a record is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..errors import ArgumentError
+
+
+@dataclass(frozen=True)
+class CaptureSpec:
+    """How to keep one record: what a predicate returns instead of True.
+
+    >>> small = tl.fastlog.CaptureSpec(dtype=torch.float16)
+    >>> recording = tl.fastlog.record(model, x, keep_op=lambda ctx: small if ctx.layer_type == "relu" else False)
+    >>> recording[0].activation.dtype, recording[0].context.tensor_dtype
+    (torch.float16, torch.float32)
+
+    Args:
+        save_activation: keep the value; False keeps only what is known about it.
+        save_metadata: keep the context; without it a record has its label, its pass and its value.
+        keep_grad: the value stays connected to autograd.
+        device: where to move the value.
+        dtype: what to convert floating point values to.
+    """
+
+    save_activation: bool = True
+    save_metadata: bool = True
+    keep_grad: bool = False
+    device: Any = None
+    dtype: torch.dtype | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.save_activation or self.save_metadata):
+            raise ArgumentError("a CaptureSpec that saves neither activation nor metadata keeps nothing: return False")
+        if self.keep_grad and not self.save_activation:
+            raise ArgumentError("keep_grad=True is about the saved activation, but save_activation is False")
+        if self.dtype is not None and not (isinstance(self.dtype, torch.dtype) and self.dtype.is_floating_point):
+            raise ArgumentError(f"dtype is a floating point type such as torch.float16, not {self.dtype!r}")
+        if self.device is not None:
+            try:
+                object.__setattr__(self, "device", torch.device(self.device))
+            except (RuntimeError, TypeError) as error:
+                raise ArgumentError(f"device: {error}") from None
+
+    @property
+    def converts(self) -> bool:
+        return self.device is not None or self.dtype is not None
+
+    def converted(self, tensor: Tensor) -> Tensor:
+        """The value as it is to be stored."""
+        floats = tensor.is_floating_point() and not tensor.is_quantized
+        return tensor.to(device=self.device, dtype=self.dtype if floats else None)
+
+    def with_grad(self) -> CaptureSpec:
+        """The same, connected to autograd if it keeps a value at all."""
+        return replace(self, keep_grad=True) if self.save_activation else self
+
+
+#: What `True` means.
+AS_IT_IS = CaptureSpec()
+
+
+def as_spec(answer: Any) -> CaptureSpec | None:
+    """What True, False or a spec asks for: a spec, or None for nothing."""
+    if isinstance(answer, CaptureSpec):
+        return answer
+    return AS_IT_IS if answer else None

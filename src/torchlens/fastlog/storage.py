@@ -1,0 +1,245 @@
+"""Records on disk: written while the model runs, in the same files as the bundles of logs, and as safe to read.
+
+A record is one line of the journal, written when its tensor has been: it is there as a whole or not at all. At the end
+the lines become the table of a bundle.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..bundle.checks import blaming, each, flag, integer, listed, one_of, optional, text, writing
+from ..bundle.load import JOURNAL, StoredTensor, open_bundle
+from ..bundle.recover import open_journal
+from ..bundle.save import MANIFEST, finish
+from ..bundle.stream import TensorStream
+from ..bundle.tensors import TensorTable, dtype_name, dtype_named
+from ..errors import ArgumentError, BundleError
+from .events import Event, Frame, Rollout, Tally
+from .recording import Record, Recording
+from .spec import CaptureSpec
+
+_KINDS = ("op", "module_enter", "module_exit", "input", "buffer")
+
+
+class RecordStream:
+    """Where records go while the model runs: a folder, and memory as well if that is wanted."""
+
+    def __init__(self, path: str | os.PathLike[str], model_name: str, keep_in_memory: bool) -> None:
+        self.folder = Path(path)
+        self._model_name = model_name
+        self._keep = keep_in_memory
+        self._rows: list[tuple[list[Any], Any]] = []  # each with the tensor on its way, if there is one
+        self._stream = TensorStream(self.folder, {"fastlog": {"model": model_name}})
+
+    def put(self, record: Record) -> None:
+        """Write a record."""
+        if record.spec.keep_grad:
+            raise ArgumentError(
+                f"{record.label} is to stay connected to autograd (keep_grad), which nothing on disk can; "
+                "keep it in memory, without save_to"
+            )
+        row, tensor = _row(record), record._saved
+        if tensor is None:
+            self._stream.note({"record": [*row, None]})
+            self._rows.append((row, None))
+            return
+        name = f"{record.pass_index}.{record.label}"
+        handle = self._stream.append(name, tensor, lambda number: {"record": [*row, number]})
+        self._rows.append((row, handle))
+        if not self._keep:
+            record._stored, record._saved = handle, None
+
+    def finish(self, passes: int, warnings: list[str]) -> None:
+        """Everything was put: make the folder a bundle."""
+        stream = self._stream
+        stream.drain()
+        encoder = stream.encoder
+        tables = {
+            "fastlog": {"model": self._model_name, "passes": passes, "warnings": warnings},
+            "records": [[*row, handle.number if handle is not None else None] for row, handle in self._rows],
+            "layouts": encoder.layouts,
+            "tensors": encoder.rows,
+            "storages": [list(blob) for blob in encoder.storages],
+        }
+        finish(self.folder, tables, stream.close())
+        with writing(self.folder / JOURNAL):
+            os.unlink(self.folder / JOURNAL)
+
+    def abandon(self) -> None:
+        """Something went wrong: leave what is there to be recovered."""
+        self._stream.abandon()
+
+
+def check_storage(save_to: Any, keep_in_memory: bool, train_mode: bool) -> None:
+    """Refuse what can't be written, before anything runs."""
+    if save_to is None:
+        if not keep_in_memory:
+            raise ArgumentError("keep_in_memory=False leaves nothing to keep without save_to=path")
+        return
+    if not isinstance(save_to, (str, os.PathLike)):
+        raise ArgumentError(f"save_to is the path of a folder, not {save_to!r}")
+    if train_mode:
+        raise ArgumentError("train_mode=True keeps values connected to autograd, which nothing on disk can be")
+
+
+def check_sample(sample_id: Any) -> None:
+    try:
+        json.dumps(sample_id, allow_nan=False)
+    except (TypeError, ValueError):
+        raise ArgumentError(
+            f"sample_id={sample_id!r} can't be written to a file: numbers, texts and lists of them can"
+        ) from None
+
+
+# ---- reading --------------------------------------------------------------------------------------------------
+
+
+def load(path: str | os.PathLike[str]) -> Recording:
+    """Open a recording that was written to a folder. Tensors are read when they are asked for.
+
+    >>> with tl.fastlog.Recorder(model, keep_op="relu", save_to=folder / "relus", keep_in_memory=False) as recorder:
+    ...     output = recorder.log(x, sample_id="first")
+    >>> recording = tl.fastlog.load(folder / "relus")
+    >>> recording["relu_1_2"].activation.shape, recording[0].sample_id
+    (torch.Size([5, 5]), 'first')
+
+    Nothing in the files is run or imported; what was altered or damaged is refused.
+    """
+    folder = Path(path)
+    if not (folder / MANIFEST).exists() and (folder / JOURNAL).exists():
+        raise BundleError(
+            f"{folder} was cut short while it was written; tl.fastlog.recover({str(folder)!r}) gives what is whole"
+        )
+    tables, table = open_bundle(folder)
+    if "fastlog" not in tables:
+        raise BundleError(f"{folder} is a log, not a recording of tl.fastlog; tl.load({str(folder)!r}) reads it")
+    with blaming(str(folder)):
+        head = tables["fastlog"]
+        records = each("records", tables["records"], _Reader(table).record)
+        passes, warnings = integer(head["passes"]), listed(text, head["warnings"])
+        if any(record.pass_index >= passes for record in records):
+            raise BundleError("a record is of a pass that was not counted")
+        return Recording(text(head["model"]), records, passes, warnings)
+
+
+def recover(path: str | os.PathLike[str]) -> Recording:
+    """Open a recording whose writing was cut short: every whole record is there, `warnings` says what was dropped.
+
+    >>> recorder = tl.fastlog.Recorder(model, keep_op="relu", save_to=folder / "cut")
+    >>> with recorder:
+    ...     output = recorder.log(x)
+    >>> len(tl.fastlog.recover(folder / "cut"))     # a finished one opens as well
+    2
+    """
+    folder = Path(path)
+    if (folder / MANIFEST).is_file():
+        return load(folder)
+    journal = open_journal(folder)
+    if "fastlog" not in journal.head:
+        raise BundleError(f"{folder} holds a log, not a recording of tl.fastlog; tl.recover({str(folder)!r}) reads it")
+    with blaming(str(folder / JOURNAL)):
+        model = text(journal.head["fastlog"]["model"])
+        reader = _Reader(journal.table)
+        rows = [line["record"] for line in journal.lines if "record" in line]
+        whole = [
+            row for row in rows if row[-1] is None or journal.is_whole(integer(row[-1], 0, len(journal.table) - 1))
+        ]
+        records = sorted(each("records", whole, reader.record), key=lambda record: record.index)
+    warnings = ["this recording was recovered: its writing was cut short", *journal.warnings]
+    if len(whole) < len(rows):
+        warnings.append(f"{len(rows) - len(whole)} of {len(rows)} records were incomplete or damaged, and are dropped")
+    passes = 1 + max((record.pass_index for record in records), default=-1)
+    return Recording(model, records, passes, warnings)
+
+
+# ---- rows -----------------------------------------------------------------------------------------------------
+
+
+def _row(record: Record) -> list[Any]:
+    event, spec = record._event, record.spec
+    known = spec.save_metadata
+    facts = event.facts
+    return [
+        record.index,
+        event.kind,
+        event.index,
+        event.rollout.index,
+        event.rollout.sample_id,
+        [[frame.module, frame.address, frame.class_name, frame.number] for frame in _frames(event.frame)],
+        [event.name[0].layer_type, *event.name[1:]] if event.name is not None else None,
+        event.position,
+        [list(facts[0]), dtype_name(facts[1]), str(facts[2])] if facts is not None else None,
+        event.func_name if known else None,
+        list(event.parent_labels()) if known else [],
+        [spec.save_activation, spec.save_metadata],
+    ]
+
+
+def _frames(frame: Frame | None) -> Iterable[Frame]:
+    """From the model in."""
+    if frame is None:
+        return []
+    return [*_frames(frame.parent), frame]
+
+
+class _Reader:
+    """Rows to records. Nothing in a row is trusted."""
+
+    def __init__(self, table: TensorTable) -> None:
+        self._table = table
+        self._tallies: dict[str, Tally] = {}
+        self._rollouts: dict[int, Rollout] = {}
+
+    def record(self, row: Any) -> Record:
+        place, kind, index, number, sample, frames, name, position, facts, function, parents, spec, tensor = row
+        event = Event(
+            one_of(_KINDS, kind),
+            integer(index),
+            self._rollout(integer(number), sample),
+            self._frame(frames),
+            self._name(name),
+            optional(integer, position),
+            self._facts(facts),
+            optional(text, function),
+            (),
+            listed(text, parents),
+        )
+        if (event.name is None) != kind.startswith("module") or (event.name is None and event.frame is None):
+            raise BundleError(f"a {kind} has the wrong kind of name")
+        activation, metadata = (flag(each) for each in spec)
+        record = Record(integer(place), event, CaptureSpec(save_activation=activation, save_metadata=metadata))
+        if tensor is not None:
+            record._stored = StoredTensor(self._table, integer(tensor, 0, len(self._table) - 1))
+        return record
+
+    def _rollout(self, number: int, sample: Any) -> Rollout:
+        return self._rollouts.setdefault(number, Rollout(number, sample))
+
+    def _frame(self, rows: Any) -> Frame | None:
+        frame = None
+        for module, address, class_name, number in listed(list, rows):
+            frame = Frame(integer(module), text(address), text(class_name), integer(number, 1), frame)
+        return frame
+
+    def _name(self, row: Any) -> tuple[Tally, int, int] | None:
+        if row is None:
+            return None
+        layer_type, count, total = text(row[0]), integer(row[1], 1), integer(row[2])
+        return self._tallies.setdefault(layer_type, Tally(layer_type)), count, total
+
+    def _facts(self, row: Any) -> Any:
+        if row is None:
+            return None
+        shape, dtype, device = row
+        return (
+            torch.Size(integer(size, -1) for size in listed(int, shape)),
+            dtype_named(dtype),
+            torch.device(text(device)),
+        )
