@@ -19,7 +19,7 @@ demo: $(READY)  ## set up everything, log the example model and draw it
 	$(RUN) examples/demo.py
 
 test: $(READY) lint  ## set up everything, check style and types, run the tests
-	$(RUN) -m pytest
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2
 
 # Without dependencies, which would bring a great deal; what they really need is there or named here.
 frameworks: $(READY)  ## the tests with accelerate and PyTorch Lightning
@@ -60,7 +60,7 @@ $(READY): constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet torch numpy safetensors
 	$(RUN) -m pip install --quiet --no-deps torchvision
-	$(RUN) -m pip install --quiet pillow transformers networkx pandas pyarrow resvg_py pytest hypothesis ruff mypy hatchling editables
+	$(RUN) -m pip install --quiet pillow transformers networkx pandas pyarrow resvg_py pytest pytest-xdist hypothesis ruff mypy hatchling editables
 	$(RUN) -m pip install --quiet expecttest scipy
 	$(RUN) -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@

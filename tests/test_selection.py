@@ -71,7 +71,7 @@ EXAMPLES: list[tuple[Any, list[str]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("wanted", "labels"), EXAMPLES, ids=lambda thing: str(thing)[:40])
+@pytest.mark.parametrize(("wanted", "labels"), EXAMPLES, ids=lambda thing: str(thing).split(" at 0x")[0][:40])
 def test_selectors_on_alexnet(alexnet: tuple[nn.Module, Tensor], wanted: Any, labels: list[str]) -> None:
     log = tl.log_forward_pass(*alexnet, layers_to_save=wanted)
     assert log.layer_labels == labels

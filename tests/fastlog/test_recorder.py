@@ -86,7 +86,7 @@ CHOICES: list[tuple[dict[str, Any], list[str]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("chosen", "expected"), CHOICES, ids=lambda thing: str(thing)[:50])
+@pytest.mark.parametrize(("chosen", "expected"), CHOICES, ids=lambda thing: str(thing).split(" at 0x")[0][:50])
 def test_choices(net: nn.Module, chosen: dict[str, Any], expected: list[str] | None) -> None:
     found = both(net, X, **chosen)
     assert found == expected if expected is not None else len(found) == 17
