@@ -6,10 +6,11 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
+ZOO := $(VENV)/.zoo
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test frameworks lint bench gallery clean
+.PHONY: help demo test frameworks lint corpora zoo bench gallery clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 10
@@ -30,6 +31,12 @@ lint: $(READY)  ## style and types
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 
+corpora: $(READY)  ## log and validate PyTorch's operator and module databases, write docs/corpora.md (resumable)
+	$(RUN) -m tests.corpora $(if $(FRESH),--fresh)
+
+zoo: $(READY) $(ZOO)  ## log and validate the models of public zoos, write docs/zoo.md (resumable)
+	$(RUN) -m tests.zoo $(if $(FRESH),--fresh)
+
 bench: $(READY)  ## cost of a log as ratios to a plain forward, and of the graph passes
 	$(RUN) benchmarks/overhead.py
 	$(RUN) benchmarks/graph.py
@@ -42,11 +49,18 @@ gallery: $(READY)  ## draw known models into docs/gallery
 clean:  ## remove the environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
+# Without their dependencies, which would replace torch or the hub client; what they really need follows.
+$(ZOO): $(READY)
+	$(RUN) -m pip install --quiet --no-deps timm torch_geometric diffusers
+	$(RUN) -m pip install --quiet aiohttp importlib_metadata psutil pyparsing requests xxhash
+	touch $@
+
 # torchvision comes without its dependencies: its requirement names a build of torch that not every machine has.
 $(READY): constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet torch numpy safetensors
 	$(RUN) -m pip install --quiet --no-deps torchvision
 	$(RUN) -m pip install --quiet pillow transformers networkx pandas pyarrow resvg_py pytest hypothesis ruff mypy hatchling editables
+	$(RUN) -m pip install --quiet expecttest scipy
 	$(RUN) -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@

@@ -29,6 +29,7 @@ __all__ = [
     "UninitializedTensorMixin",
     "any_autocast",
     "autocast_state",
+    "call_without",
     "communicates",
     "current_backward",
     "data_address",
@@ -42,6 +43,7 @@ __all__ = [
     "make_per_channel_quantized",
     "make_per_tensor_quantized",
     "mode_stack",
+    "neg_view",
     "no_torch_function",
     "operator_compiler",
     "pop_mode",
@@ -73,6 +75,10 @@ push_mode = _C._push_on_torch_function_stack
 pop_mode = _C._pop_torch_function_stack
 
 set_grad_enabled = _C._set_grad_enabled
+_dispatch_stack_size = _C._len_torch_dispatch_stack
+_dispatch_mode_at = _C._get_dispatch_stack_at
+_pop_dispatch_mode = _C._pop_torch_dispatch_stack
+_push_dispatch_mode = _C._push_on_torch_dispatch_stack
 
 #: Where a tensor's storage object lives: equal for tensors that share memory. Raises for layouts without storage.
 storage_address = _C._storage_address
@@ -84,6 +90,22 @@ def _copy(tensor: Tensor) -> Tensor:
 
 #: A copy that shares memory until someone asks to write on either side. Raises where memory is not torch's own.
 lazy_copy = getattr(torch, "_lazy_clone", _copy)
+
+
+def call_without(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """Call a function without this dispatch mode, if it is the innermost one."""
+    size = _dispatch_stack_size()
+    if not size or _dispatch_mode_at(size - 1) is not mode:
+        return func(*args, **kwargs)
+    _pop_dispatch_mode(None)
+    try:
+        return func(*args, **kwargs)
+    finally:
+        _push_dispatch_mode(mode)
+
+
+#: The negative of a tensor without touching its memory, as `x.conj().imag` is.
+neg_view: Any = torch._neg_view
 
 
 def mode_stack() -> list[Any]:

@@ -11,6 +11,9 @@ import builtins
 from types import CellType, FunctionType
 from typing import Any
 
+import torch
+import torch.overrides
+
 
 def _never(*args: Any, **kwargs: Any) -> bool:
     return False
@@ -34,13 +37,31 @@ class _TwinGlobals(dict[str, Any]):
         return real[name] if name in real else vars(builtins)[name]
 
 
-_globals: dict[int, _TwinGlobals] = {}
+class _Through:
+    """Another object, some of whose attributes are replaced."""
+
+    def __init__(self, real: Any, **replaced: Any) -> None:
+        self.__dict__.update(replaced)
+        self._real = real
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+#: `torch` as seen by functions that ask by its full name, as those of `nn.init` do.
+_OVERRIDES = _Through(torch.overrides, **dict.fromkeys(_QUESTIONS, _never))
+_TORCH = _Through(torch, overrides=_OVERRIDES)
+
+_globals: dict[tuple[int, bool], _TwinGlobals] = {}
 
 
 def twin(function: FunctionType) -> FunctionType:
     """Return a function that does what `function` does after finding that nobody overrides it."""
     real = function.__globals__
-    shadow = _globals.setdefault(id(real), _TwinGlobals(real))
+    by_full_name = "overrides" in function.__code__.co_names
+    shadow = _globals.setdefault((id(real), by_full_name), _TwinGlobals(real))
+    if by_full_name:
+        shadow.update(torch=_TORCH, overrides=_OVERRIDES)
     cells = function.__closure__ and tuple(_twin_cell(cell, function) for cell in function.__closure__)
     copy = FunctionType(function.__code__, shadow, function.__name__, function.__defaults__, cells)
     copy.__kwdefaults__ = function.__kwdefaults__

@@ -39,8 +39,10 @@ class Function:
         "layer_type",
         "name",
         "random",
+        "reaches_beyond",
         "reads",
         "reshapes",
+        "touches_memory",
         "treatment",
         "twin",
         "uncounted",
@@ -61,7 +63,9 @@ class Function:
         self.communicates = False  # with other processes
         self.foreign = False  # an operator of somebody else's: it may write where its schema does not say so
         self.uncounted = name in _UNCOUNTED  # lets two tensors share memory without counting each other's writes
+        self.reaches_beyond = name in _REACHES_BEYOND  # depends on memory that its argument does not show
         self.escapes = name in _ESCAPES  # hands out the memory, so that later writes are invisible
+        self.touches_memory = self.escapes or self.reaches_beyond
 
     def __repr__(self) -> str:
         return f"Function({self.name}, {self.treatment.name})"
@@ -191,6 +195,8 @@ _TORCHS_OWN = {
     "_c10d_functional", "_c10d_functional_autograd", "aten", "c10d", "fsdp", "mkldnn", "onednn", "prims", "quantized",
     "torchvision",
 }  # fmt: skip
+# They go by the memory behind a tensor, whatever part of it the tensor itself shows.
+_REACHES_BEYOND = {"as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter"}
 
 _READS = {
     "__array__", "__bool__", "__complex__", "__float__", "__index__", "__int__", "allclose", "equal", "is_nonzero",

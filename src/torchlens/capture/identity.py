@@ -180,6 +180,21 @@ class Identity:
 
     # ---- keeping --------------------------------------------------------------------------------------------
 
+    def before_memory_access(self, function: Function, tensor: Any) -> None:
+        """A call is about to hand out the memory of `tensor`, or to go by more of it than `tensor` shows."""
+        if function.reaches_beyond and isinstance(tensor, Tensor):
+            self._keep_with_all_memory(tensor)
+        else:
+            self.expose(tensor)
+
+    def _keep_with_all_memory(self, tensor: Tensor) -> None:
+        """Let what is kept of `tensor` lie in a copy of all the memory behind it, as that is now."""
+        value, layout = self.value_of(tensor), layout_of(tensor)
+        if value.saved is None or value.role == "param" or layout is None or tensor.is_conj() or tensor.is_neg():
+            return
+        memory = tensor.detach().as_strided((memory_behind(tensor) // layout.itemsize,), (1,), 0)
+        value.saved = layout.of(memory.clone())
+
     def expose(self, tensor: Any) -> None:
         """The memory of `tensor` is about to be handed out: from now on it is foreign, and may change unseen."""
         address = address_of(tensor) if isinstance(tensor, Tensor) else None

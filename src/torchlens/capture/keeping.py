@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from .._torch import FakeTensor, lazy_copy, set_grad_enabled, storage_address
+from .._torch import FakeTensor, lazy_copy, neg_view, set_grad_enabled, storage_address
 from . import rng
 from .records import Layout, Recording, Value
 
@@ -42,11 +43,13 @@ class Keeper:
     def keep(self, tensor: Tensor, fresh: bool = False) -> Tensor | None:
         """What `tensor` holds now, without its history; None if there is no memory behind it.
 
-        `fresh` says that its memory is certainly not foreign.
+        `fresh` says that it lies in new memory of its own, as it is.
         """
         try:
             # A lazy copy of a quantized tensor would lose its quantizer.
             if (fresh or storage_address(tensor) not in self.foreign) and not tensor.is_quantized:
+                if not fresh and (tensor.is_conj() or tensor.is_neg()):
+                    return _through_the_bit(tensor, self.keep)
                 kept = _lazy_copy_without_history(tensor)
                 return kept if type(kept) is type(tensor) else _of_the_class_of(tensor, kept)
         except (RuntimeError, TypeError):
@@ -125,8 +128,9 @@ def copied(tensor: Tensor) -> Tensor | None:
     class that does not let itself be copied.
     """
     plain = type(tensor) is Tensor and not tensor.requires_grad and tensor.layout is torch.strided
-    if plain and not tensor.is_nested and tensor.is_contiguous() and memory_behind(tensor) > 0:
-        return tensor.clone()
+    plain = plain and not (tensor.is_nested or tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+    if plain and tensor.is_contiguous() and memory_behind(tensor) > 0:
+        return _with_strides(tensor.clone(), tensor)
     layout = layout_of(tensor)
     if layout is not None and 0 <= memory_behind(tensor) < layout.itemsize * (layout.end + 1) and tensor.numel():
         return None
@@ -135,17 +139,38 @@ def copied(tensor: Tensor) -> Tensor | None:
             copy = _copied(tensor, layout)
     except TypeError:
         return None
-    return copy if type(copy) is type(tensor) else _of_the_class_of(tensor, copy)
+    return copy if copy is None or type(copy) is type(tensor) else _of_the_class_of(tensor, copy)
 
 
-def _copied(tensor: Tensor, layout: Layout | None) -> Tensor:
-    if layout is None or tensor.is_contiguous() or tensor.is_quantized or type(tensor) not in (Tensor, Parameter):
+def _copied(tensor: Tensor, layout: Layout | None) -> Tensor | None:
+    if tensor.is_quantized:
+        copy: Tensor = deepcopy(tensor.detach())  # a clone would lie in another order
+        return copy
+    if layout is None or type(tensor) not in (Tensor, Parameter):
         return tensor.clone()
+    if tensor.is_conj() or tensor.is_neg():
+        return _through_the_bit(tensor, lambda bare: _copied(bare, layout_of(bare)))
+    if tensor.is_contiguous():
+        return _with_strides(tensor.clone(), tensor)
     span = layout.end - layout.offset + 1
-    if layout.conj or span > 4 * max(tensor.numel(), 1):  # a few elements spread over much memory
+    if span > 4 * max(tensor.numel(), 1):  # a few elements spread over much memory
         return tensor.clone()
     memory = tensor.as_strided((span,), (1,), layout.offset).clone()
     return memory.as_strided(layout.size, layout.stride, 0)
+
+
+def _with_strides(copy: Tensor, tensor: Tensor) -> Tensor:
+    """Dimensions of size 1 may have any stride, and tell kernels which order is meant."""
+    return copy if copy.stride() == tensor.stride() else copy.as_strided(tensor.size(), tensor.stride())
+
+
+def _through_the_bit(tensor: Tensor, keep: Callable[[Tensor], Tensor | None]) -> Tensor | None:
+    """Keep a tensor that is the conjugate or negative of what lies in its memory as such: kernels round differently."""
+    with torch.no_grad():
+        kept = keep(tensor.conj() if tensor.is_conj() else neg_view(tensor))
+        if kept is None:
+            return None
+        return kept.conj() if tensor.is_conj() else neg_view(kept)
 
 
 def _of_the_class_of(tensor: Tensor, copy: Tensor) -> Tensor:

@@ -106,7 +106,7 @@ def dispatcher_watched(tracer: Tracer, modules: Iterable[nn.Module]) -> Iterator
     with ExitStack() as stack:
         found, origins = tracer.recording.completeness, tracer.identity.origins
         if found is not None and origins is not None:
-            stack.enter_context(Witness(tracer, found, origins))
+            tracer.witness = stack.enter_context(Witness(tracer, found, origins))
         if any(isinstance(module, torch.jit.ScriptModule) for module in modules):
             stack.enter_context(Fallback(tracer))
         try:

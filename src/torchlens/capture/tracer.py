@@ -29,7 +29,7 @@ from .._torch import (
     push_mode,
 )
 from .containers import flat_tensors, rebuild, reconstructed, tensors_in
-from .dispatcher import Fallback
+from .dispatcher import Fallback, Witness
 from .functions import KNOWN, OUTPUT, Function, Treatment, meet
 from .identity import Identity, Residents
 from .keeping import Keeper
@@ -74,6 +74,7 @@ class Tracer(TorchFunctionMode):
         self.guarded = True  # somebody else (another mode, a tensor subclass) might see what is done to record
         self._others = True  # there are other modes
         self.watched: Callable[[Tracer], AbstractContextManager[Any]] = nullcontext  # what goes with it in a thread
+        self.witness: Witness | None = None  # of what is not recorded
         self.aside: list[Fallback] = []  # who records meanwhile, if the tracer has stepped aside
 
     def __enter__(self) -> Tracer:
@@ -132,10 +133,12 @@ class Tracer(TorchFunctionMode):
         self.guarded = True
         function = KNOWN.get(func) or meet(func)
         self.identity.below = True
+        witness, self.witness = self.witness, None  # it is below already; torch.func's transforms may be on top of it
         try:
             return self._record(function, finished(func) if function.communicates else func, args, kwargs)
         finally:
             self.identity.below = False
+            self.witness = witness
 
     @contextmanager
     def bookkeeping(self) -> Iterator[None]:
@@ -203,6 +206,8 @@ class Tracer(TorchFunctionMode):
             else:
                 before = self._before(function, args, kwargs)
 
+            if self.witness is not None:
+                func = self.witness.aside(func)
             start = perf_counter_ns()
             result = func(*args, **kwargs)
             time = perf_counter_ns() - start
@@ -228,8 +233,8 @@ class Tracer(TorchFunctionMode):
         if function.written is not None or "out" in kwargs:
             written = self._before_write(function, args, kwargs)
             overwritten = tuple([identity.value_of(tensor) for tensor in written])
-        if function.escapes:
-            identity.expose(args[0])
+        if function.touches_memory:
+            identity.before_memory_access(function, args[0] if args else kwargs.get("input"))
         rng = _generator_state(kwargs) if function.random else None
         return stored_args, stored_kwargs, written, overwritten, rng, _state()
 

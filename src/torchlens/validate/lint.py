@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ..capture.records import facts_of
 from ..graph.graph import Graph
 
 if TYPE_CHECKING:
@@ -99,11 +100,8 @@ def _counts(log: ModelLog) -> Iterator[str]:
     for place, value in enumerate(graph.entries):
         if value.call >= 0 and value not in graph.recording.calls[value.call].outputs:
             yield f"operation {place} is not among the results of its call"
-        plain = graph.recording.values_kept and -1 not in value.shape  # else it may have been converted, or is nested
-        saved = value.saved if plain else None
-        if saved is None or saved.is_nested:  # a nested tensor has no shape to speak of
-            continue
-        if (saved.shape, saved.dtype) != (value.shape, value.dtype):
+        saved = value.saved if graph.recording.values_kept else None  # else it may have been converted
+        if saved is not None and facts_of(saved)[:2] != value.facts[:2]:
             yield f"operation {place} was saved with another shape or type than it had"
 
 

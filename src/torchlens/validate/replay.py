@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from copy import deepcopy
 from typing import Any, cast
 
 import torch
@@ -78,6 +79,7 @@ class _Arguments:
         self.in_danger = call.function.foreign  # it may write where it does not say so
         self.substitute = substitute
         self.differentiably = differentiably
+        self.with_all_memory = call.function.reaches_beyond
         self.tensors: dict[Value, Tensor] = {}
 
     def restore(self, argument: Any) -> Any:
@@ -90,12 +92,18 @@ class _Arguments:
 
     def _prepared(self, value: Value, tensor: Tensor) -> Tensor:
         if value in self.written:
-            return tensor.clone() if self.differentiably else tensor.detach().clone()
+            return self._copy(tensor)
         if self.in_danger:
-            tensor = tensor.clone() if self.differentiably else tensor.detach().clone()
+            tensor = self._copy(tensor)
         # Kernels are chosen by whether a gradient is required, and round differently.
         requires_grad = value.grad_fn is not None and not tensor.is_inference()
         return tensor.detach().requires_grad_(True) if requires_grad and not tensor.requires_grad else tensor
+
+    def _copy(self, tensor: Tensor) -> Tensor:
+        if self.differentiably:
+            return tensor.clone()
+        as_it_lies = self.with_all_memory or tensor.is_quantized
+        return deepcopy(tensor.detach()) if as_it_lies else tensor.detach().clone()
 
 
 @contextmanager

@@ -153,8 +153,18 @@ def _affine(tensor: Tensor) -> Tensor:
     if tensor.dtype is torch.bool:
         return ~tensor
     if not tensor.is_floating_point() and not tensor.is_complex():
-        return tensor + 1
+        return _other_numbers(tensor)
     return tensor * -1.37 + 0.5
+
+
+def _other_numbers(tensor: Tensor) -> Tensor:
+    """Other integers, none beyond those there are: they may be indices, and not every kernel checks its own."""
+    if tensor.layout is not torch.strided:
+        return tensor * 2
+    least, most = tensor.min(), tensor.max()
+    if least != most:
+        return least + most - tensor
+    return torch.zeros_like(tensor) if most > 0 else tensor + 1
 
 
 def _shuffled(tensor: Tensor) -> Tensor:

@@ -1,0 +1,37 @@
+"""A dozen models of the zoo; `make zoo` runs all of them."""
+
+from __future__ import annotations
+
+import pytest
+from tests.zoo.work import FAILED, NOT_BUILT, PARTS, PASSED, work
+
+DOZEN = [
+    "recurrent/areas_with_state",
+    "recurrent/areas_that_repeat_training",
+    "recurrent/lateral_and_top_down",
+    "recurrent/lstm_cell_unrolled",
+    "torchvision/mobilenet_v3_small",
+    "torchvision/quantized_shufflenet_v2_x0_5",
+    "torchvision/fasterrcnn_mobilenet_v3_large_320_fpn",
+    "transformers/bert",
+    "transformers/t5",
+    "transformers/mixtral",
+    "transformers/mamba",
+    "generate/gpt2 greedy",
+]
+
+
+@pytest.mark.parametrize("job", DOZEN)
+def test_models_are_logged_right(job: str) -> None:
+    result = work(job)
+    assert result["verdict"] == PASSED, result["why"]
+    assert result["operations"] > 5 and not result["unverified"]
+
+
+def test_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(PARTS, "odd", "tests.zoo.odd")
+    assert work("odd/hidden")["verdict"] == FAILED
+    assert "aten.mul.Tensor" in work("odd/hidden")["why"]
+    assert work("odd/raises")["verdict"] == NOT_BUILT
+    unstable = work("odd/counting")
+    assert unstable["verdict"] == PASSED and "two plain runs" in unstable["note"]
