@@ -278,6 +278,11 @@ def test_converted_values_stay_connected(net: nn.Module) -> None:
 def test_training_needs_autograd(net: nn.Module, off: Any) -> None:
     with off(), pytest.raises(tl.ArgumentError, match="train_mode=True needs autograd"):
         record(net, X, keep_op="relu", train_mode=True)
+    with Recorder(net, keep_op="relu", train_mode=True) as recorder:
+        with off(), pytest.raises(tl.ArgumentError, match="train_mode=True needs autograd"):
+            recorder.log(X)
+        recorder.log(X)
+    assert recorder.recording.num_passes == 1 and recorder.recording[0].activation.requires_grad
 
 
 # ---- early stop -----------------------------------------------------------------------------------------------
@@ -368,6 +373,24 @@ def test_every_call_of_the_model_is_a_pass(net: nn.Module) -> None:
     assert [record.sample_id for record in recording.by_pass[0]] == [1, 1, 1] and recording[3].sample_id is None
     assert torch.equal(recording.by_pass[2]["relu_1"].activation, recording.by_pass[0]["relu_1"].activation)
     assert len(recording.by_label["relu_1_5"]) == 3 and recording.num_passes == 3
+
+
+def test_forward_called_directly_is_a_pass_too(net: nn.Module) -> None:
+    with Recorder(net, keep_op="relu") as recorder:
+        net.forward(X)
+    assert labels(recorder.recording) == RELUS
+
+
+def test_an_input_given_twice_is_the_first() -> None:
+    class Sum(nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return x + y
+
+    x = torch.rand(3)
+    with Recorder(Sum(), keep_op="add") as recorder:
+        recorder.log([x, x])
+    assert recorder.recording[0].context.parent_labels == ("input_1_0",)
+    assert record(Sum(), [x, x], keep_op="add")[0].context.parent_labels == ("input_1_0",)
 
 
 def test_a_recorder_is_for_one_block_and_one_thread(net: nn.Module) -> None:

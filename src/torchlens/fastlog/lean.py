@@ -32,6 +32,7 @@ from ..capture.tracer import Tracer
 from ..errors import ArgumentError
 from .events import Event, Frame, Name, Rollout
 from .observe import Observer, Stopped
+from .spec import check_training
 
 _PLAIN = {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.Size, torch.layout}
 
@@ -102,6 +103,7 @@ class LeanTracer(Tracer):
         observer = self.observer
         if observer.stopping and not self.may_stop:
             raise ArgumentError("stop_after ends a forward pass: run it by recorder.log(x), which expects that")
+        check_training(observer.rules.train_mode)
         observer.begin(Rollout(self.passes, self.sample_id))
         observer.prepare = self._mark_residents
         self.passes += 1
@@ -110,7 +112,8 @@ class LeanTracer(Tracer):
         with no_torch_function():
             for _, tensor in input_tensors(list(args), kwargs):
                 self.keeper.mark_foreign(tensor)
-                self.known[id(tensor)] = (ref(tensor), observer.value("input", tensor, None)[0])
+                name = observer.value("input", tensor, None)[0]
+                self.known.setdefault(id(tensor), (ref(tensor), name))  # what uses one given twice uses the first
         observer.end_if_stopped()
         self._surroundings.enter_context(prepared_surroundings(is_tracer))
         self._surroundings.enter_context(self.watched(self))
@@ -306,7 +309,7 @@ class LeanTracer(Tracer):
                 self._begin_pass(args, kwargs)
             return self._enter(number, parent, (*args, *kwargs.values()))
         except BaseException as raised:  # the run is to stop here, or can't begin
-            self.frame = parent
+            self.frame, self.due = parent, None
             if parent is None:
                 self._end_pass(raised)
             raise

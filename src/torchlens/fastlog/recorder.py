@@ -10,7 +10,6 @@ from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
-import torch
 from torch import nn
 
 from ..capture.arguments import model_arguments
@@ -27,7 +26,7 @@ from .lean import LeanTracer
 from .observe import Observer, Stopped
 from .recording import Record, Recording
 from .rules import Rules
-from .spec import CaptureSpec
+from .spec import CaptureSpec, check_training
 from .storage import RecordStream, check_sample, check_storage
 from .structural import StructuralTracer
 
@@ -274,13 +273,6 @@ def check_history_size(size: Any) -> int:
     if not isinstance(size, int) or isinstance(size, bool) or size < 0:
         raise ArgumentError(f"history_size is a number of events, not {size!r}")
     return size
-
-
-def check_training(train_mode: bool) -> bool:
-    if train_mode and (torch.is_inference_mode_enabled() or not torch.is_grad_enabled()):
-        mode = "torch.inference_mode()" if torch.is_inference_mode_enabled() else "torch.no_grad()"
-        raise ArgumentError(f"train_mode=True needs autograd, which {mode} has switched off; call it outside of that")
-    return train_mode
 
 
 def never_stopped(rules: Rules) -> list[str]:

@@ -70,3 +70,11 @@ def as_spec(answer: Any) -> CaptureSpec | None:
     if isinstance(answer, CaptureSpec):
         return answer
     return AS_IT_IS if answer else None
+
+
+def check_training(train_mode: bool) -> bool:
+    """Refuse to train where nothing can be differentiated."""
+    if train_mode and (torch.is_inference_mode_enabled() or not torch.is_grad_enabled()):
+        mode = "torch.inference_mode()" if torch.is_inference_mode_enabled() else "torch.no_grad()"
+        raise ArgumentError(f"train_mode=True needs autograd, which {mode} has switched off; call it outside of that")
+    return train_mode
