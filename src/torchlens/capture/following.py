@@ -90,6 +90,7 @@ class FollowingIdentity(Identity):
         self.unsettled: set[int] = set()  # values made without grad: they may have no history yet
         self.connections = Connections()
         super().__init__(*args, **kwargs)
+        self.plain_buffers.clear()
         self.watchful = True  # every tensor is looked at again
         self.most_edges = self.grad_fns_to_read  # Python sees the node of each
         self.edges_wanted = bool(self.recording.options and self.recording.options.save_gradients)

@@ -17,7 +17,7 @@ from torch.nn import Parameter
 
 from .._torch import UninitializedTensorMixin
 from .functions import ALIAS_UPDATE, IMPLICIT_VIEW, UNWRAP, WRAP, Function
-from .keeping import Keeper, address_of, copied, layout_of, memory_behind
+from .keeping import Keeper, address_of, copied, is_plain, layout_of, memory_behind
 from .origins import Origins
 from .records import UNREAD, Layout, Recording, Value, facts_of
 
@@ -81,11 +81,14 @@ class Identity:
         self.origins: Origins | None = None  # if completeness is checked
         self.below = False  # at the dispatcher, where a tensor has no history yet
         self.inner: dict[int, _Inner] = {}  # tensors that others hold, by id and by storage
+        self.plain_buffers: dict[int, int] = {}  # their versions, by id
         self._aliases = _AliasIndex()
         for tensor, role, address in residents.values():
             self.keeper.mark_foreign(tensor)
             if role == "param" and not isinstance(tensor, UninitializedTensorMixin):
                 self._add_param(tensor, address)
+            elif self.keeping and is_plain(tensor) and tensor.dim() < 2:  # more than one dimension may lie in any order
+                self.plain_buffers[id(tensor)] = version_of(tensor)
 
     # ---- lookup ---------------------------------------------------------------------------------------------
 
@@ -320,12 +323,13 @@ class Identity:
         if id(tensor) in self.residents:
             _, role, address = self.residents[id(tensor)]
             is_param = role == "param"  # made by a lazy module just now; all others are known from the start
-            value = self._add_param(tensor, address) if is_param else self.new_value(tensor, role, address=address)
-            if not self.writes:
+            value = self._add_param(tensor, address) if is_param else self._add_buffer(tensor, address)
+            writes = self._writes_since(-1, tensor) if self.writes else []
+            if not writes:
                 return value
             # Another tensor in the same memory may have been written to before this one is first used.
             _, place = self._place(tensor)
-            over = [write for write in self._writes_since(-1, tensor) if _overlap(write.layout, place)]
+            over = [write for write in writes if _overlap(write.layout, place)]
             return self._update(tensor, value, over) if over else value
         base, layout = self._aliases.find(tensor) or self._exported(tensor) or (None, None)
         same = layout == layout_of(tensor) is not None and not _behaves_differently(tensor)
@@ -374,6 +378,17 @@ class Identity:
         self.mirrors[address] = (export.address, export.offset)
         self.unversioned |= {address, export.address}
         return export.value, layout_of(tensor) if export.value.shape == tensor.shape else None
+
+    def _add_buffer(self, tensor: Tensor, address: str) -> Value:
+        version = self.plain_buffers.get(id(tensor), _UNVERSIONED)
+        if version == _UNVERSIONED or tensor._version != version:
+            return self.new_value(tensor, "buffer", address=address)
+        # The same in short: a batch norm uses two of them, and what was looked at before the run need not be again.
+        values = self.recording.values
+        value = Value(len(values), "buffer", -1, None, address, None, None, tensor.clone())
+        values.append(value)
+        self.bind(tensor, value)
+        return value
 
     def _add_param(self, tensor: Tensor, address: str) -> Value:
         params = self.recording.params

@@ -121,15 +121,20 @@ def memory_behind(tensor: Tensor) -> int:
         return -1
 
 
+def is_plain(tensor: Tensor) -> bool:
+    """Does a tensor lie in memory as it is, one element after the other, without a history?"""
+    plain = type(tensor) is Tensor and not tensor.requires_grad and tensor.layout is torch.strided
+    plain = plain and not (tensor.is_nested or tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
+    return plain and tensor.is_contiguous() and memory_behind(tensor) > 0
+
+
 def copied(tensor: Tensor) -> Tensor | None:
     """A copy with the same strides: kernels go through memory in their order, and round accordingly.
 
     None for a tensor without memory (libraries that shard parameters free it, and keep the tensor), and for one of a
     class that does not let itself be copied.
     """
-    plain = type(tensor) is Tensor and not tensor.requires_grad and tensor.layout is torch.strided
-    plain = plain and not (tensor.is_nested or tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
-    if plain and tensor.is_contiguous() and memory_behind(tensor) > 0:
+    if is_plain(tensor):
         return _with_strides(tensor.clone(), tensor)
     layout = layout_of(tensor)
     if layout is not None and 0 <= memory_behind(tensor) < layout.itemsize * (layout.end + 1) and tensor.numel():

@@ -389,7 +389,8 @@ class Tracer(TorchFunctionMode):
         if is_forward and due is not None and due.module == number:
             return None
         self.call_counts[number] += 1
-        entered = tuple([value for value, _ in self._known_values((*args, *kwargs.values()) if kwargs else args)])
+        known = self._known_values((*args, *kwargs.values()) if kwargs else args)
+        entered = tuple([value for value, _ in known]) if known else ()
         calls = len(self.recording.calls)
         call = ModuleCall(number, self.call_counts[number], self.module_call, frames_above(2), calls, entered)
         self.module_call = len(self.recording.module_calls)
