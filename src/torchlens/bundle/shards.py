@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,10 +70,10 @@ class ShardWriter:
         self._shard_bytes = shard_bytes
         self._file: Any = None
         self._header: dict[str, Any] = {}
-        self._hashes: dict[str, str] = {}
+        self._hashes: dict[str, Future[str]] = {}  # of large ones they come later, from other threads
         self._used = 0  # bytes of data
         self._header_used = 0
-        self._pool = ThreadPoolExecutor(1)
+        self._pool = ThreadPoolExecutor(min(2, os.cpu_count() or 1))
         self.entries: list[ShardEntry] = []
 
     def append(self, name: str, dtype: str, shape: Sequence[int], data: memoryview, sha256: str | None = None) -> Blob:
@@ -84,9 +84,12 @@ class ShardWriter:
             self._finish()
         if self._file is None:
             self._begin(line)
-        hashed = self._pool.submit(sha256_of, data) if data.nbytes >= _LARGE and sha256 is None else None
+        if data.nbytes >= _LARGE and sha256 is None:
+            self._hashes[name] = self._pool.submit(sha256_of, data)
+        else:
+            self._hashes[name] = Future()
+            self._hashes[name].set_result(sha256 or sha256_of(data))
         self._write(data)
-        self._hashes[name] = hashed.result() if hashed else sha256 or sha256_of(data)
         end = self._used + data.nbytes
         self._header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [self._used, end]}
         self._used = end
@@ -97,7 +100,7 @@ class ShardWriter:
         """Where the tensor is that was appended last."""
         name = next(reversed(self._header))
         start, end = self._header[name]["data_offsets"]
-        return Location(shard_name(len(self.entries)), start + 8 + self._room, end - start, self._hashes[name])
+        return Location(shard_name(len(self.entries)), start + 8 + self._room, end - start, self._hashes[name].result())
 
     def close(self) -> list[ShardEntry]:
         """Finish the last file; return what the manifest has to say about all of them."""
@@ -130,7 +133,10 @@ class ShardWriter:
 
     def _finish(self) -> None:
         name = shard_name(len(self.entries))
-        header = json.dumps({"__metadata__": self._hashes, **self._header}, separators=(",", ":")).encode()
+        with writing(self._folder / name):
+            os.fsync(self._file.fileno())  # while the others are still hashing
+        hashes = {name: hashed.result() for name, hashed in self._hashes.items()}
+        header = json.dumps({"__metadata__": hashes, **self._header}, separators=(",", ":")).encode()
         assert len(header) <= self._room
         header = header.ljust(self._room)
         with writing(self._folder / name):
