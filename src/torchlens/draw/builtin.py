@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Literal
 
+from ..capture.surroundings import collector_held_off
 from .elements import View
 from .pdf import print_pdf
 from .picture import picture_of
@@ -25,17 +23,5 @@ def render(view: View, fileformat: Literal["svg", "pdf", "png"]) -> bytes:
     >>> svg[:4], svg.count(b"<ellipse")
     (b'<svg', 2)
     """
-    with no_garbage_collection():
+    with collector_held_off():  # searching a layout's many small objects costs a third
         return PRINTERS[fileformat](picture_of(view))
-
-
-@contextmanager
-def no_garbage_collection() -> Iterator[None]:
-    """A layout makes many small objects, none of them garbage: searching them again and again costs a third."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()

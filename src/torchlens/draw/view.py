@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..capture.surroundings import collector_held_off
 from .amounts import amounts_of
 from .boxes import BoxPath
-from .builtin import no_garbage_collection
 from .edges import Link, backward_edges, find_links, make_edge
 from .elements import Edge, Group, Node, View
 from .options import DrawOptions
@@ -28,7 +28,7 @@ def make_view(log: ModelLog, options: DrawOptions | None = None) -> View:
     >>> [node.id for node in view.nodes][:3]
     ['input_1_0', 'add_1_1', 'relu_1_2']
     """
-    with no_garbage_collection():
+    with collector_held_off():
         return _Painter(log, options or DrawOptions()).paint()
 
 
