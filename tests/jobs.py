@@ -1,9 +1,9 @@
-"""Run many named jobs in worker processes: resumable, with progress, a time limit for each job and a memory limit.
+"""Run many named jobs, each in a process of its own: resumable, with progress, limits of time and of memory.
 
     run_jobs(["one", "two"], work, Results(Path("results.jsonl")), seconds=60)
 
-`work(name)` runs in a worker and returns a dict that JSON can hold. A worker does one job at a time and many in a row;
-if a job kills it or takes too long, the job has failed and a new worker goes on with the rest.
+`work(name)` returns a dict that JSON can hold. Importing torch and its zoos takes longer than most jobs, so one process
+imports what `preload` names and every job's process is forked from it; what a job breaks, it breaks for itself alone.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ import resource
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +55,7 @@ def run_jobs(
     work: Work,
     results: Results,
     *,
+    preload: Sequence[str] = (),
     processes: int = 2,
     seconds: float = 600,
     gigabytes: int = 10,
@@ -66,62 +66,50 @@ def run_jobs(
     total, count = len(jobs), len(jobs) - len(todo)
     if count:
         print(f"{count} of {total} were done before; going on", flush=True)
-    workers = [_Worker(work, gigabytes) for _ in range(min(processes, len(todo)))]
-    while todo or any(worker.job for worker in workers):
-        for worker in workers:
-            if worker.job is None and todo:
-                worker.begin(todo.popleft(), seconds)
-        wait([worker.pipe for worker in workers if worker.job], timeout=1)
-        for worker in workers:
-            result = worker.result()
-            if worker.job is not None and result is not None:
-                count += 1
-                results.add(worker.job, result)
-                print(f"{count}/{total} {worker.job}: {describe(result)}", flush=True)
-                worker.job = None
-    for worker in workers:
-        worker.stop()
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([work.__module__, *preload])
+    running: list[_Running] = []
+    try:
+        while todo or running:
+            while todo and len(running) < processes:
+                running.append(_Running(context, todo.popleft(), work, gigabytes, seconds))
+            wait([one.pipe for one in running], timeout=1)
+            for one in list(running):
+                result = one.result()
+                if result is not None:
+                    count += 1
+                    results.add(one.job, result)
+                    print(f"{count}/{total} {one.job}: {describe(result)}", flush=True)
+                    running.remove(one)
+    finally:
+        for one in running:
+            one.stop()
 
 
-@dataclass
-class _Worker:
-    work: Work
-    gigabytes: int
-    job: str | None = None
-    deadline: float = 0.0
-    pipe: Connection = field(init=False)
-    process: BaseProcess = field(init=False)
+class _Running:
+    """A process that does one job."""
 
-    def __post_init__(self) -> None:
-        self._start()
-
-    def _start(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.pipe, far_end = context.Pipe()
-        self.process = context.Process(target=_serve, args=(far_end, self.work, self.gigabytes), daemon=True)
+    def __init__(self, context: ForkServerContext, job: str, work: Work, gigabytes: int, seconds: float) -> None:
+        self.job = job
+        self.pipe, far_end = context.Pipe(duplex=False)
+        self.process = context.Process(target=_do, args=(far_end, work, job, gigabytes), daemon=True)
         self.process.start()
         far_end.close()
-
-    def begin(self, job: str, seconds: float) -> None:
-        self.job, self.deadline = job, time.monotonic() + seconds
-        self.pipe.send(job)
+        self.deadline = time.monotonic() + seconds
 
     def result(self) -> Result | None:
-        """What came of the job, None while it is running or if there is none."""
-        if self.job is None:
-            return None
+        """What came of the job, None while it is running."""
         try:
             if self.pipe.poll():
-                return self.pipe.recv()
+                result: Result = self.pipe.recv()
+                self.stop()
+                return result
         except (EOFError, OSError):
             self.process.join()
-            why = f"the process died with exit code {self.process.exitcode}"
-            self._start()
-            return {"verdict": "failed", "why": why}
+            return {"verdict": "failed", "why": f"the process died with exit code {self.process.exitcode}"}
         if time.monotonic() < self.deadline:
             return None
         self.stop()
-        self._start()
         return {"verdict": "failed", "why": "took too long"}
 
     def stop(self) -> None:
@@ -129,14 +117,9 @@ class _Worker:
         self.process.join()
 
 
-def _serve(pipe: Connection, work: Work, gigabytes: int) -> None:
+def _do(pipe: Connection, work: Work, job: str, gigabytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (gigabytes * GIGABYTE, gigabytes * GIGABYTE))
     silence = os.open(os.devnull, os.O_WRONLY)  # models print and warn, some below Python; progress is what matters
     os.dup2(silence, 1)
     os.dup2(silence, 2)
-    while True:
-        try:
-            job = pipe.recv()
-        except EOFError:
-            return
-        pipe.send(work(job))
+    pipe.send(work(job))

@@ -1,4 +1,4 @@
-"""Jobs in worker processes: what they return, what kills them, and going on after an interruption."""
+"""Jobs in processes of their own: what they return, what kills them, and going on after an interruption."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_jobs(tmp_path: Path) -> None:
         "three": "passed",
     }
     assert "exit code 7" in results.found["dies"]["why"]
-    assert results.found["two"]["process"] == results.found["three"]["process"] != os.getpid()
+    assert len({os.getpid(), results.found["two"]["process"], results.found["three"]["process"]}) == 3
 
 
 def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:

@@ -40,7 +40,16 @@ def main() -> int:
     chosen = [job for job in jobs if options.part is None or job.startswith(f"{options.part}/")]
     results.forget(chosen, FAILED, NOT_BUILT)
     try:
-        run_jobs(chosen, work, results, processes=options.processes, seconds=300, gigabytes=12, describe=describe)
+        run_jobs(
+            chosen,
+            work,
+            results,
+            preload=[*PARTS.values(), "timm"],
+            processes=options.processes,
+            seconds=600,
+            gigabytes=12,
+            describe=describe,
+        )
     finally:
         text = document(jobs, results.found)
         DOCUMENT.parent.mkdir(exist_ok=True)
