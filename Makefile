@@ -42,6 +42,7 @@ bench: $(READY)  ## cost of a log as ratios to a plain forward, and of the graph
 	$(RUN) benchmarks/graph.py
 	$(RUN) benchmarks/fastlog.py
 	$(RUN) benchmarks/persist.py
+	$(RUN) benchmarks/validate.py
 
 gallery: $(READY)  ## draw known models into docs/gallery
 	$(RUN) examples/gallery.py

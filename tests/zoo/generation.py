@@ -43,7 +43,7 @@ def build(name: str) -> Built:
     kind, way = name.split()
     config = _config(kind, _narrow)
     model = _writer_class(kind)(config).eval()
-    prompt = _values(config)[model.main_input_name]
+    prompt = _values(config)[model.main_input_name][0]
     return Built(Writer(model, _WAYS[way]), [prompt])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ from tests.torchvision_models import torchvision_models
 from tests.zoo.build import Built, NotBuilt, first_that_runs
 
 #: What small models are called, the smallest first.
-_SMALL = "test zepto atto femto pico nano xxt xxs xt xs mini tiny s0 b0 t0 small m0 050 18 16 s t 11 26 101".split()
+_SMALL = "test zepto atto femto pico nano xxt xxs xt xs ti mini tiny s0 b0 t0 small m0 050 18 16 s t 11 26 101".split()
 
 
 def names() -> list[str]:
@@ -38,7 +39,7 @@ def _timm() -> Any:
 
 
 def _size(name: str) -> tuple[int, int]:
-    parts = name.split("_")
+    parts = name.split("_") + re.findall(r"[a-z]+|\d+", name)
     return min([_SMALL.index(part) for part in parts if part in _SMALL] or [len(_SMALL)]), len(name)
 
 

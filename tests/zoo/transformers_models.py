@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import islice, product
 from typing import Any
 
 import torch
@@ -60,6 +62,29 @@ _COUNTS_BY_NAME = {name: size for names, size in _COUNTS.items() for name in nam
 _VOCABULARIES = {"vocab_size", "decoder_vocab_size", "encoder_vocab_size", "text_vocab_size", "codebook_size"}
 
 
+#: What fields become that are None, in models that can't do with that.
+_MISSING = {
+    "vocab_size": VOCABULARY, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1, "n_group": 1,
+    "topk_group": 1, "prediction_length": 8, "context_length": 16, "pad_token_id": 0,
+}  # fmt: skip
+
+#: What no rule finds out, by the type of the model; also where that is a part of another.
+_SPECIAL: dict[str, dict[str, Any]] = {
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
+    "timm_backbone": {"backbone": "resnet18"},
+    "gemma3n_text": {"num_kv_shared_layers": 0},
+}
+
+_IS_WIDTH = re.compile(
+    r"(^|_)(size|sizes|dim|dims|channels|rank|width|embd|filters|inner|model|ff|kv|head|hidden|section)$"
+)
+_IS_NO_WIDTH = re.compile(
+    r"vocab|image|img|patch|kernel|window|chunk|merge|pool|stride|batch|beam|codebook_size|group|context|position|tile"
+    r"|block|crop|spec|bins|token|sequence|shuffle|mel|spatial|hop|buffer|dilation|num_|n_head|max_"
+)
+
+
 def names() -> list[str]:
     return sorted(CONFIG_MAPPING_NAMES)
 
@@ -67,14 +92,10 @@ def names() -> list[str]:
 def build(name: str) -> Built:
     """The model with the smallest configuration with which it runs."""
     reasons = []
-    for shrink in (_narrow, partial(_narrow, times=2), _fewer_layers):
+    for shrink in (_narrow, _in_proportion, partial(_narrow, times=2), _fewer_layers):
         try:
             config = _config(name, shrink)
-            kind = _model_class(name, type(config))
-            if shrink is _fewer_layers:
-                _refuse_giant(kind, config)
-            model = kind(config).eval()
-            return first_that_runs(model, _inputs(model, config))
+            return _first_model(_classes(name, type(config)), config)
         except Exception as error:  # sizes that do not fit together: try others
             reasons.append(str(error) if isinstance(error, NotBuilt) else one_line(error))
     raise NotBuilt(reasons[-1])  # of the sizes it comes with; the others may not fit together
@@ -82,15 +103,18 @@ def build(name: str) -> Built:
 
 # ---- configuration ----------------------------------------------------------------------------------------------
 
+Shrink = Callable[[PretrainedConfig], dict[str, Any]]
 
-def _config(name: str, shrink: Any) -> PretrainedConfig:
+
+def _config(name: str, shrink: Shrink) -> PretrainedConfig:
     module = importlib.import_module(f"transformers.models.{model_type_to_module_name(name)}")
     kind = getattr(module, CONFIG_MAPPING_NAMES[name], None) or getattr(transformers, CONFIG_MAPPING_NAMES[name])
-    return kind(**shrink(kind()))
+    special = _SPECIAL.get(name, {})
+    return kind(**{**shrink(kind(**special)), **special})
 
 
 def _narrow(config: PretrainedConfig, times: int = 1) -> dict[str, Any]:
-    """What to make smaller: everything whose name is known."""
+    """What to make smaller: everything whose name is known, to sizes that mostly fit together."""
     fields = _fewer_layers(config, partial(_narrow, times=times))
     for name, value in vars(config).items():
         if name in _WIDTHS_BY_NAME and type(value) is int:
@@ -101,22 +125,70 @@ def _narrow(config: PretrainedConfig, times: int = 1) -> dict[str, Any]:
             fields[name] = min(value, _COUNTS_BY_NAME[name])
         elif name in ("num_heads", "num_attention_heads") and isinstance(value, (list, tuple)):
             fields[name] = [2] * len(value)
-        elif (
-            name == "rope_parameters" and isinstance(value, dict) and "rope_type" in value
-        ):  # a head is divided among time, height, width
-            fields[name] = {**value, "mrope_section": [2 * times, times, times]}
+        elif name == "rope_parameters" and isinstance(value, dict) and "rope_type" in value:
+            fields[name] = _rotation(value, 8 * times)
     return fields
 
 
-def _fewer_layers(config: PretrainedConfig, shrink: Any = None) -> dict[str, Any]:
+def _rotation(rope: dict[str, Any], head: int) -> dict[str, Any]:
+    """The part of a head that is rotated, divided among time, height and width."""
+    pairs = int(head * rope.get("partial_rotary_factor", 1)) // 2
+    return {**rope, "mrope_section": [pairs - 2 * (pairs // 4), pairs // 4, pairs // 4]}
+
+
+def _in_proportion(config: PretrainedConfig, by: int | None = None) -> dict[str, Any]:
+    """What to make smaller: all widths by the same factor, so that those that must agree still do."""
+    if by is None:
+        by = max(_widest(config) // 64, 1)
+    fields = _fewer_layers(config, partial(_in_proportion, by=by))
+    for name, value in vars(config).items():
+        if _is_width(name):
+            fields[name] = _divided(fields.get(name, value), by)
+        elif name == "rope_parameters" and isinstance(value, dict) and "mrope_section" in value:
+            fields[name] = {**value, "mrope_section": _divided(value["mrope_section"], by)}
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _is_width(name: str) -> bool:
+    if name.startswith(("num_", "n_", "max_")):
+        return False
+    return bool(_IS_WIDTH.search(name)) and ("hidden" in name or "embed" in name or not _IS_NO_WIDTH.search(name))
+
+
+def _widest(config: PretrainedConfig) -> int:
+    """How wide the narrowest part of a model is, roughly, as a power of two."""
+    inner = [_widest(value) for value in vars(config).values() if isinstance(value, PretrainedConfig)]
+    own = [
+        value
+        for name, value in vars(config).items()
+        if name in ("hidden_size", "d_model", "dim", "embed_dim", "n_embd")
+    ]
+    return 1 << (
+        min([value for value in own if type(value) is int and value >= 64] + inner, default=64).bit_length() - 1
+    )
+
+
+def _divided(value: Any, by: int) -> Any:
+    if isinstance(value, (list, tuple)):
+        return type(value)(_divided(part, by) for part in value)
+    return max(value // by, 2) if type(value) is int and value >= 16 else value
+
+
+def _fewer_layers(config: PretrainedConfig, shrink: Shrink | None = None) -> dict[str, Any]:
     """What to make smaller: the number of layers and of tokens."""
     fields: dict[str, Any] = {}
     tokens = 3
+    layers = _stages(config)
+    before = {
+        value for name, value in vars(config).items() if name in _LAYERS and type(value) is int and value > layers
+    }
     for name, value in vars(config).items():
         if isinstance(value, PretrainedConfig):
-            fields[name] = {**(shrink or _fewer_layers)(value), "model_type": value.model_type}
+            special = _SPECIAL.get(value.model_type, {})
+            inner = (shrink or _fewer_layers)(value)
+            fields[name] = {**value.to_diff_dict(), **inner, **special, "model_type": value.model_type}
         elif name in _LAYERS and type(value) is int:
-            fields[name] = min(value, 2)
+            fields[name] = min(value, layers)
         elif name in ("image_size", "img_size") and type(value) is int:
             fields[name] = min(value, 2 * PICTURE)
         elif name in _VOCABULARIES and type(value) is int:
@@ -126,9 +198,21 @@ def _fewer_layers(config: PretrainedConfig, shrink: Any = None) -> dict[str, Any
             fields[name] = tokens
         elif name in ("layer_types", "mlp_layer_types") and isinstance(value, list):
             fields[name] = _some_of_each(value)
-        elif name == "depths" and isinstance(value, (list, tuple)):
+        elif name in ("depths", "num_block_repeats") and isinstance(value, (list, tuple)):
             fields[name] = [1] * len(value)
+        elif isinstance(value, (list, tuple)) and len(value) in before and not name.startswith("_"):
+            fields[name] = type(value)(value[:layers])
+        elif value is None and name in _MISSING:
+            fields[name] = _MISSING[name]
+    if layers != 2:
+        fields |= {"out_indices": list(range(1, layers + 1)), "out_features": None}
     return fields
+
+
+def _stages(config: PretrainedConfig) -> int:
+    """How many layers to have: two, or as many as there are from which something is taken."""
+    taken = getattr(config, "_out_indices", None) or ()
+    return len(taken) if len(taken) > 1 and max(taken) > 2 and not hasattr(config, "depths") else 2
 
 
 def _some_of_each(kinds: list[str]) -> list[str]:
@@ -137,7 +221,51 @@ def _some_of_each(kinds: list[str]) -> list[str]:
     return (different if len(different) > 1 else kinds)[:2]
 
 
-def _refuse_giant(kind: type[PreTrainedModel], config: PretrainedConfig) -> None:
+# ---- model ------------------------------------------------------------------------------------------------------
+
+
+def _classes(name: str, kind: type[PretrainedConfig]) -> list[type[nn.Module]]:
+    """The bare model of a type first, then those with a head, then what else is made of this configuration."""
+    tables = sorted(
+        table for table in dir(modeling_auto) if table.endswith("MAPPING_NAMES") and table.startswith("MODEL")
+    )
+    tables.sort(key=lambda table: table != "MODEL_MAPPING_NAMES")
+    found: list[Any] = []
+    for table in tables:
+        listed = getattr(modeling_auto, table).get(name)
+        for class_name in (listed,) if isinstance(listed, str) else listed or ():
+            found.append(getattr(transformers, class_name, None))
+    module = importlib.import_module(kind.__module__.replace(".configuration_", ".modeling_"))
+    own = [thing for thing in vars(module).values() if inspect.isclass(thing) and issubclass(thing, nn.Module)]
+    found += [thing for thing in own if issubclass(thing, PreTrainedModel) and thing.config_class is kind]
+    found += [thing for thing in own if issubclass(thing, PreTrainedModel) and _made_of(thing, kind)]
+    stem = kind.__name__.removesuffix("Config")
+    found += [thing for thing in own if thing.__name__ in (stem, f"{stem}Model")]
+    classes = [thing for thing in dict.fromkeys(found) if thing is not None and thing.forward is not nn.Module.forward]
+    if not classes:
+        raise NotBuilt("it is part of other models; none of its own is defined")
+    return classes
+
+
+def _made_of(model: type[nn.Module], kind: type[PretrainedConfig]) -> bool:
+    parameter = inspect.signature(model.__init__).parameters.get("config")
+    return parameter is not None and parameter.annotation in (kind, kind.__name__)
+
+
+def _first_model(classes: list[type[nn.Module]], config: PretrainedConfig) -> Built:
+    """The first of the models that builds and runs; if none does, why not the first."""
+    reasons = []
+    for kind in classes[:3]:
+        try:
+            _refuse_giant(kind, config)
+            model = kind(config).eval()
+            return first_that_runs(model, _inputs(model, config))
+        except Exception as error:
+            reasons.append(str(error) if isinstance(error, NotBuilt) else one_line(error))
+    raise NotBuilt(reasons[0])
+
+
+def _refuse_giant(kind: type[nn.Module], config: PretrainedConfig) -> None:
     """Some are large however few layers they have; counted without allocating them."""
     try:
         with torch.device("meta"):
@@ -148,96 +276,198 @@ def _refuse_giant(kind: type[PreTrainedModel], config: PretrainedConfig) -> None
         raise NotBuilt(f"{parameters / 1e6:.0f} million parameters with two layers")
 
 
-# ---- model ------------------------------------------------------------------------------------------------------
-
-
-def _model_class(name: str, kind: type[PretrainedConfig]) -> type[PreTrainedModel]:
-    """The bare model of a type if there is one, otherwise one with a head, otherwise what has this configuration."""
-    tables = sorted(
-        table for table in dir(modeling_auto) if table.endswith("MAPPING_NAMES") and table.startswith("MODEL")
-    )
-    tables.sort(key=lambda table: table != "MODEL_MAPPING_NAMES")
-    for table in tables:
-        found = getattr(modeling_auto, table).get(name)
-        for class_name in (found,) if isinstance(found, str) else found or ():
-            if hasattr(transformers, class_name):
-                return getattr(transformers, class_name)
-    module = importlib.import_module(kind.__module__.replace(".configuration_", ".modeling_"))
-    for thing in vars(module).values():
-        if inspect.isclass(thing) and issubclass(thing, PreTrainedModel) and thing.config_class is kind:
-            return thing
-    raise NotBuilt("it is part of other models; none of its own is defined")
-
-
 # ---- input ------------------------------------------------------------------------------------------------------
 
 
 def _inputs(model: nn.Module, config: PretrainedConfig) -> Iterator[tuple[list[Any], dict[str, Any]]]:
     """Inputs to try, by the names of what forward takes."""
     parameters = inspect.signature(model.forward).parameters
-    known = {name: value for name, value in _values(config).items() if name in parameters}
+    known = {name: values for name, values in _values(config, "grid_thw" in parameters).items() if name in parameters}
     required = {
         name
         for name, parameter in parameters.items()
         if parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
     }
-    main = {name for name in (model.main_input_name, "input_ids", "pixel_values") if name in known}
-    decoder = {"decoder_input_ids"} & set(known)
+    if required - set(known):
+        raise NotBuilt(f"no small input is known for {', '.join(sorted(required - set(known)))}")
+    main = {getattr(model, "main_input_name", "input_ids")}
+    decoder = {"decoder_input_ids"}
+    both = main | {"input_ids", "pixel_values"}
+    everything = set(known) - {"inputs_embeds", "encoder_hidden_states", "hidden_states"}
     tried = []
-    for wanted in (
-        required,
-        {model.main_input_name} | required,
-        {model.main_input_name} | required | decoder,
-        main | required,
-        main | required | decoder,
-        set(known) - {"inputs_embeds"},
-    ):
-        chosen = wanted & set(known)
-        if chosen and required <= chosen and chosen not in tried:
+    for wanted in (required, main, main | decoder, both, both | decoder, everything):
+        chosen = (wanted | required) & set(known)
+        if chosen and chosen not in tried:
             tried.append(chosen)
-            yield [], {name: known[name] for name in sorted(chosen)}
+            for values in islice(product(*(known[name] for name in sorted(chosen))), 12):
+                yield [], dict(zip(sorted(chosen), values, strict=True))
     try:
         yield [], model.dummy_inputs
     except Exception as error:
         raise NotBuilt(f"forward takes {', '.join(sorted(required)) or 'nothing that is known here'}") from error
 
 
-def _values(config: PretrainedConfig) -> dict[str, Any]:
-    """A small tensor for every name of an input that models use."""
+def _values(config: PretrainedConfig, in_patches: bool = False) -> dict[str, list[Any]]:
+    """Small tensors for every name of an input that models use, the likeliest first."""
+    width = _number(config, ("hidden_size", "d_model", "hidden_dim", "dim", "embed_dim"), 32)
+    return {
+        **_texts(config, width),
+        **_pictures(config, width, in_patches),
+        **_sounds(config),
+        **_series(config),
+        **_prompts(width),
+    }
+
+
+def _texts(config: PretrainedConfig, width: int) -> dict[str, list[Any]]:
     tokens = torch.randint(10, 90, (1, TOKENS))
+    codes = _number(config, ("num_codebooks", "n_codebooks"), 4)
+    channels = _number(config, ("num_channels",), 4)
+    several = [tokens] + [
+        torch.randint(10, 90, shape)
+        for shape in ((1, TOKENS, codes), (1, codes, TOKENS), (codes, TOKENS), (1, TOKENS, channels))
+    ]
+    states = torch.rand(1, TOKENS, width)
+    given = torch.ones(1, TOKENS, dtype=torch.long)
+    return {
+        "input_ids": several,
+        "decoder_input_ids": [value[..., :5] if value.shape[-1] == TOKENS else value[:, :5] for value in several],
+        "qformer_input_ids": [tokens],
+        "attention_mask": [given],
+        "qformer_attention_mask": [given],
+        "position_ids": [torch.arange(TOKENS)[None]],
+        "inputs_embeds": [states],
+        "hidden_states": [
+            torch.rand(1, TOKENS, size) for size in _numbers(config, ("input_dim", "hidden_size", "d_model"), 32)
+        ],
+        "encoder_hidden_states": [states],
+        "query_embeds": [torch.rand(1, 8, width)],
+        "bbox": [torch.zeros(1, TOKENS, 4, dtype=torch.long)],
+        "context": [states],
+    }
+
+
+def _pictures(config: PretrainedConfig, width: int, in_patches: bool) -> dict[str, list[Any]]:
+    sizes = [_sides(config)] if _field(config, ("image_size", "img_size"), None) else [(64, 64), (128, 128)]
+    channels = _number(config, ("num_channels", "in_channels", "in_chans", "image_channels"), 3)
+    channels = channels if channels in (1, 2, 3, 4) else 3
+    pictures = [torch.rand(1, channels, *size) for size in sizes]
+    frames = _number(config, ("num_frames", "frames_per_clip"), 2)
+    films = [torch.rand(1, frames, channels, *size) for size in sizes]
+    patch = _number(config, ("patch_size",), 8)
+    together = _number(config, ("temporal_patch_size",), 1)
+    side = 2 * _number(config, ("spatial_merge_size",), 2)
+    flat = torch.rand(side * side, channels * together * patch * patch)
+    cut = [flat, torch.rand(side * side, channels * patch * patch), torch.rand(side * side, channels, patch, patch)]
+    first = _field(config, ("num_frames", "tubelet_size"), None)
+    grid = torch.tensor([[1, side, side]])
+    return {
+        "pixel_values": cut if in_patches else films + pictures if first else pictures + films,
+        "pixel_values_videos": films,
+        "image": pictures,
+        "pixel_mask": [torch.ones(1, *size, dtype=torch.long) for size in sizes],
+        "grid_thw": [grid],
+        **({"hidden_states": [*cut, torch.rand(side * side, width)]} if in_patches else {}),
+        "merge_sizes": [torch.tensor([2])],
+        "prompt_pixel_values": pictures,
+        "prompt_masks": pictures,
+        "aspect_ratio_ids": [torch.ones(1, 1, dtype=torch.long)],
+        "aspect_ratio_mask": [torch.ones(1, 1, 4, dtype=torch.long)],
+    }
+
+
+def _sides(config: PretrainedConfig) -> tuple[int, int]:
     side = _field(config, ("image_size", "img_size"), PICTURE)
     height, width = (side, side) if isinstance(side, int) else tuple(side)[:2]
-    height, width = (n if isinstance(n, int) else PICTURE for n in (height, width))
-    channels = _field(config, ("num_channels", "in_channels", "in_chans"), 3)
-    channels = channels if isinstance(channels, int) else 3
-    width_of_text = _field(config, ("hidden_size", "d_model", "dim", "embed_dim"), 32)
-    mels = _field(config, ("num_mel_bins", "feature_size", "input_feat_per_channel", "n_mels"), 80)
-    frames = _field(config, ("num_frames",), 2)
-    length = _field(config, ("max_source_positions",), 32)
-    picture = torch.rand(1, channels, height, width)
-    film = torch.rand(1, frames, channels, height, width)
-    spectrum = torch.rand(1, _field(config, ("max_length",), 64), mels)
-    wave = torch.rand(1, 4000)
+    return height if isinstance(height, int) else PICTURE, width if isinstance(width, int) else PICTURE
+
+
+def _sounds(config: PretrainedConfig) -> dict[str, list[Any]]:
+    names = (
+        "num_mel_bins",
+        "feature_size",
+        "input_feat_per_channel",
+        "n_mels",
+        "input_dim",
+        "mel_bins",
+        "input_channels",
+        "model_in_dim",
+    )
+    mels = _numbers(config, names, 80)
+    length = _number(config, ("max_source_positions",), 32)
+    steps = _number(config, ("max_length",), 64)
+    spectra = [torch.rand(1, steps, bins) for bins in mels]
+    upright = [torch.rand(1, bins, 2 * length) for bins in mels]
+    waves = [torch.rand(1, 4000), torch.rand(1, 1, 4000)]
+    features = upright + spectra if _field(config, ("max_source_positions",), None) else spectra + upright
     return {
-        "input_ids": tokens,
-        "decoder_input_ids": torch.randint(10, 90, (1, 5)),
-        "attention_mask": torch.ones(1, TOKENS, dtype=torch.long),
-        "pixel_values": film if _field(config, ("num_frames", "tubelet_size"), None) else picture,
-        "pixel_values_videos": film,
-        "input_values": spectrum if _field(config, ("frequency_stride",), None) else wave,
-        "input_features": torch.rand(1, mels, 2 * length)
-        if _field(config, ("max_source_positions",), None)
-        else spectrum,
-        "image": picture,
-        "query_embeds": torch.rand(1, 8, width_of_text),
-        "bbox": torch.zeros(1, TOKENS, 4, dtype=torch.long),
-        "inputs_embeds": torch.rand(1, TOKENS, width_of_text),
-        "hidden_states": torch.rand(1, TOKENS, width_of_text),
-        "encoder_hidden_states": torch.rand(1, TOKENS, width_of_text),
-        "position_ids": torch.arange(TOKENS)[None],
-        "inputs": torch.rand(1, 16, _field(config, ("d_model",), 32)),
-        "past_values": torch.rand(1, _field(config, ("context_length", "prediction_length"), 32), 1),
+        "input_values": spectra if _field(config, ("frequency_stride",), None) else waves + spectra,
+        "input_features": [*features, torch.rand(1, 1, _number(config, ("spec_size",), 64) * 4, mels[0])],
+        "input_features_mask": [torch.ones(1, steps, dtype=torch.long), torch.ones(1, 2 * length, dtype=torch.long)],
+        "audio_mel": spectra,
+        "audio_mel_mask": [torch.zeros(1, steps, dtype=torch.bool)],
+        "spectrogram": spectra,
+        "mel_spectrogram": upright,
+        "latents": [
+            torch.rand(1, _number(config, ("hidden_size",), 32), 8),
+            torch.rand(1, 8, _number(config, ("hidden_size",), 32)),
+        ],
+        "is_longer": [torch.zeros(1, 1, dtype=torch.bool)],
     }
+
+
+def _series(config: PretrainedConfig) -> dict[str, list[Any]]:
+    """Numbers over time."""
+    ahead = _number(config, ("prediction_length",), 8)
+    seen = _number(config, ("context_length",), 32)
+    lags = _field(config, ("lags_sequence",), None)
+    past = seen + (max(lags) if lags else 0)
+    features = _number(config, ("num_time_features",), 0)
+    inputs = _number(config, ("num_input_channels", "input_size"), 1)
+    shape = (1, past) if lags and inputs == 1 else (1, past, inputs)
+    acting = {name: _number(config, (name,), 4) for name in ("state_dim", "act_dim")}
+    return {
+        "past_values": [torch.rand(shape), torch.rand(1, past)],
+        "past_time_features": [torch.rand(1, past, features)],
+        "past_observed_mask": [torch.ones(shape)],
+        "future_values": [torch.rand(1, ahead, *shape[2:])],
+        "future_time_features": [torch.rand(1, ahead, features)],
+        "past_values_padding": [torch.zeros(1, past, dtype=torch.long)],
+        "freq": [torch.zeros(1, 1, dtype=torch.long)],
+        "inputs": [torch.rand(1, 16, _number(config, ("d_model",), 32))],
+        "states": [torch.rand(1, 5, acting["state_dim"])],
+        "actions": [torch.rand(1, 5, acting["act_dim"])],
+        "rewards": [torch.rand(1, 5, 1)],
+        "returns_to_go": [torch.rand(1, 5, 1)],
+        "timesteps": [torch.arange(5)[None]],
+    }
+
+
+def _prompts(width: int) -> dict[str, list[Any]]:
+    """What models that cut out what is pointed at take besides a picture."""
+    field = torch.rand(1, width, 4, 4)
+    return {
+        "input_points": [torch.rand(1, 1, 2, 2) * 16],
+        "input_labels": [torch.ones(1, 1, 2, dtype=torch.long)],
+        "image_embeddings": [field],
+        "image_positional_embeddings": [field],
+        "sparse_prompt_embeddings": [torch.rand(1, 1, 2, width)],
+        "dense_prompt_embeddings": [field],
+        "multimask_output": [True],
+        "high_resolution_features": [[torch.rand(1, width // 8, 16, 16), torch.rand(1, width // 4, 8, 8)]],
+    }
+
+
+def _number(config: PretrainedConfig, names: tuple[str, ...], default: int) -> int:
+    return _numbers(config, names, default)[0]
+
+
+def _numbers(config: PretrainedConfig, names: tuple[str, ...], default: int) -> list[int]:
+    """The different values of these fields in the configuration and those inside it, the default if there are none."""
+    inner = [value for value in vars(config).values() if isinstance(value, PretrainedConfig)]
+    found = [getattr(holder, name, None) for holder in (config, *inner) for name in names]
+    numbers = [number[-1] if isinstance(number, (list, tuple)) and number else number for number in found]
+    return list(dict.fromkeys(number for number in numbers if type(number) is int)) or [default]
 
 
 def _field(config: PretrainedConfig, names: tuple[str, ...], default: Any) -> Any:
