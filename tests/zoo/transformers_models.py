@@ -59,7 +59,6 @@ _COUNTS = {
     "patch_size": 8,
 }
 _COUNTS_BY_NAME = {name: size for names, size in _COUNTS.items() for name in names.split()}
-_VOCABULARIES = {"vocab_size", "decoder_vocab_size", "encoder_vocab_size", "text_vocab_size", "codebook_size"}
 
 
 #: What fields become that are None, in models that can't do with that.
@@ -74,6 +73,7 @@ _SPECIAL: dict[str, dict[str, Any]] = {
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "timm_backbone": {"backbone": "resnet18"},
     "gemma3n_text": {"num_kv_shared_layers": 0},
+    "bamba": {"attn_layer_indices": [1]},
 }
 
 _IS_WIDTH = re.compile(
@@ -138,8 +138,7 @@ def _rotation(rope: dict[str, Any], head: int) -> dict[str, Any]:
 
 def _in_proportion(config: PretrainedConfig, by: int | None = None) -> dict[str, Any]:
     """What to make smaller: all widths by the same factor, so that those that must agree still do."""
-    if by is None:
-        by = max(_widest(config) // 64, 1)
+    by = by or _factor(config)
     fields = _fewer_layers(config, partial(_in_proportion, by=by))
     for name, value in vars(config).items():
         if _is_width(name):
@@ -155,17 +154,14 @@ def _is_width(name: str) -> bool:
     return bool(_IS_WIDTH.search(name)) and ("hidden" in name or "embed" in name or not _IS_NO_WIDTH.search(name))
 
 
-def _widest(config: PretrainedConfig) -> int:
-    """How wide the narrowest part of a model is, roughly, as a power of two."""
-    inner = [_widest(value) for value in vars(config).values() if isinstance(value, PretrainedConfig)]
-    own = [
-        value
-        for name, value in vars(config).items()
-        if name in ("hidden_size", "d_model", "dim", "embed_dim", "n_embd")
-    ]
-    return 1 << (
-        min([value for value in own if type(value) is int and value >= 64] + inner, default=64).bit_length() - 1
-    )
+def _factor(config: PretrainedConfig) -> int:
+    """By how much the narrowest part of a model can be made narrower: to a width of 64, and 4 for each head."""
+    inner = [_factor(value) for value in vars(config).values() if isinstance(value, PretrainedConfig)]
+    widths = [getattr(config, name, None) for name in ("hidden_size", "d_model", "dim", "embed_dim", "n_embd")]
+    heads = [getattr(config, name, None) for name in ("head_dim", "mamba_d_head", "d_kv", "dim_head", "d_head")]
+    own = [width // 64 for width in widths if type(width) is int and width > 64]
+    own += [width // 4 for width in heads if type(width) is int and width > 4]
+    return 1 << (min(own + inner, default=1).bit_length() - 1)
 
 
 def _divided(value: Any, by: int) -> Any:
@@ -191,7 +187,7 @@ def _fewer_layers(config: PretrainedConfig, shrink: Shrink | None = None) -> dic
             fields[name] = min(value, layers)
         elif name in ("image_size", "img_size") and type(value) is int:
             fields[name] = min(value, 2 * PICTURE)
-        elif name in _VOCABULARIES and type(value) is int:
+        elif (("vocab" in name and "type_vocab" not in name) or name == "codebook_size") and type(value) is int:
             fields[name] = min(value, VOCABULARY)
         elif name.endswith(("token_id", "token_index")) and type(value) is int and value >= VOCABULARY:
             tokens += 1
@@ -321,12 +317,12 @@ def _values(config: PretrainedConfig, in_patches: bool = False) -> dict[str, lis
 
 def _texts(config: PretrainedConfig, width: int) -> dict[str, list[Any]]:
     tokens = torch.randint(10, 90, (1, TOKENS))
-    codes = _number(config, ("num_codebooks", "n_codebooks"), 4)
-    channels = _number(config, ("num_channels",), 4)
-    several = [tokens] + [
-        torch.randint(10, 90, shape)
-        for shape in ((1, TOKENS, codes), (1, codes, TOKENS), (codes, TOKENS), (1, TOKENS, channels))
-    ]
+    several = [tokens]
+    for codes in _numbers(config, ("num_codebooks", "n_codebooks"), 0):  # sound as several tokens at a time
+        if codes:
+            several += [
+                torch.randint(10, 90, shape) for shape in ((1, TOKENS, codes), (1, codes, TOKENS), (codes, TOKENS))
+            ]
     states = torch.rand(1, TOKENS, width)
     given = torch.ones(1, TOKENS, dtype=torch.long)
     return {

@@ -41,6 +41,8 @@ def same(one: Tensor, other: Tensor) -> bool:
     one, other = _plain(one), _plain(other)
     if torch.equal(one, other):
         return True
+    if not (one.is_floating_point() or one.is_complex()) or not one.sum().isnan():
+        return False  # without NaN, what is not equal is not the same: one look instead of five
     return bool(((one == other) | ((one != one) & (other != other))).all())
 
 

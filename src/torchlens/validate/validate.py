@@ -125,7 +125,8 @@ def _perturb_parents(graph: Graph, call: Call, label: str, baseline: list[Tensor
     Some parents have no influence at the values they meet (a product with zero, the masked side of a `where`, a tensor
     of which only the shape matters). That is not taken on trust: several quite different changes must have none.
     """
-    baseline = [tensor.detach().clone() for tensor in baseline]
+    if call.function.foreign:  # it may hand out the same memory each time
+        baseline = [tensor.detach().clone() for tensor in baseline]
     parents = dict.fromkeys(v for _, v in argument_values(call) if v.role != "param" and v.index in graph.place)
     for parent in parents:
         if parent.saved is not None and parent.saved.numel() and _has_influence(call, parent, baseline):
@@ -154,7 +155,7 @@ def _affine(tensor: Tensor) -> Tensor:
         return ~tensor
     if not tensor.is_floating_point() and not tensor.is_complex():
         return _other_numbers(tensor)
-    return tensor * -1.37 + 0.5
+    return torch.rsub(tensor, 0.5, alpha=1.37)  # in one go
 
 
 def _other_numbers(tensor: Tensor) -> Tensor:
