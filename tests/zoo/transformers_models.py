@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import islice, product
 from typing import Any
@@ -17,7 +17,7 @@ torchvision_models()  # which transformers imports
 
 import transformers
 from tests.zoo.build import Built, NotBuilt, first_that_runs, one_line
-from torch import nn
+from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES, model_type_to_module_name
@@ -64,20 +64,34 @@ _COUNTS_BY_NAME = {name: size for names, size in _COUNTS.items() for name in nam
 #: What fields become that are None, in models that can't do with that.
 _MISSING = {
     "vocab_size": VOCABULARY, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1, "n_group": 1,
-    "topk_group": 1, "prediction_length": 8, "context_length": 16, "pad_token_id": 0,
+    "topk_group": 1, "prediction_length": 8, "context_length": 16, "pad_token_id": 0, "num_experts": 4,
+    "top_k_experts": 2, "moe_intermediate_size": 32, "image_token_id": 4, "image_token_index": 4,
 }  # fmt: skip
 
 #: What no rule finds out, by the type of the model; also where that is a part of another.
 _SPECIAL: dict[str, dict[str, Any]] = {
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
-    "timm_backbone": {"backbone": "resnet18"},
+    "chameleon": {"vocabulary_map": {"<image>": 4, "IMGIMGAZ": 5}},
+    "emu3": {"vocabulary_map": {"<image>": 4, "<|visual token 000001|>": 5}},
+    "cohere_compass_text": {
+        "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}}
+    },
+    "dbrx": {"attn_config": {"rope_theta": 1e4, "kv_n_heads": 2}},
+    "deepseek_ocr2_text": {"mlp_layer_types": ["dense", "sparse"]},
+    "donut-swin": {"window_size": 2},
+    "emu3_vqgan": {"base_channels": 32, "channel_multiplier": [1, 1], "num_res_blocks": 1, "hidden_size": 32},
+    "gemma3": {"mm_tokens_per_image": 4},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
+    "moonshine_streaming": {"num_key_value_heads": 4},
+    "blt": {"num_hidden_layers": 2},
+    "ernie4_5_moe": {"moe_k": 2},
     "gemma3n_text": {"num_kv_shared_layers": 0},
     "bamba": {"attn_layer_indices": [1]},
 }
 
 _IS_WIDTH = re.compile(
-    r"(^|_)(size|sizes|dim|dims|channels|rank|width|embd|filters|inner|model|ff|kv|head|hidden|section)$"
+    r"(^|_)(size|sizes|dim|dims|channels|rank|width|embd|filters|features|inner|model|ff|kv|head|hidden)$"
 )
 _IS_NO_WIDTH = re.compile(
     r"vocab|image|img|patch|kernel|window|chunk|merge|pool|stride|batch|beam|codebook_size|group|context|position|tile"
@@ -119,14 +133,16 @@ def _narrow(config: PretrainedConfig, times: int = 1) -> dict[str, Any]:
     for name, value in vars(config).items():
         if name in _WIDTHS_BY_NAME and type(value) is int:
             fields[name] = min(value, times * _WIDTHS_BY_NAME[name])
-        elif name == "num_key_value_heads" and value == getattr(config, "num_attention_heads", None):
-            fields[name] = min(value, _COUNTS_BY_NAME["num_attention_heads"])
+        elif name == "num_key_value_heads" and value in (None, vars(config).get("num_attention_heads")):
+            fields[name] = min(value or 4, _COUNTS_BY_NAME["num_attention_heads"])
         elif name in _COUNTS_BY_NAME and type(value) is int:
             fields[name] = min(value, _COUNTS_BY_NAME[name])
         elif name in ("num_heads", "num_attention_heads") and isinstance(value, (list, tuple)):
             fields[name] = [2] * len(value)
         elif name == "rope_parameters" and isinstance(value, dict) and "rope_type" in value:
             fields[name] = _rotation(value, 8 * times)
+        elif name == "head_dim" and value is None:
+            fields[name] = 8 * times
     return fields
 
 
@@ -157,11 +173,14 @@ def _is_width(name: str) -> bool:
 def _factor(config: PretrainedConfig) -> int:
     """By how much the narrowest part of a model can be made narrower: to a width of 64, and 4 for each head."""
     inner = [_factor(value) for value in vars(config).values() if isinstance(value, PretrainedConfig)]
-    widths = [getattr(config, name, None) for name in ("hidden_size", "d_model", "dim", "embed_dim", "n_embd")]
-    heads = [getattr(config, name, None) for name in ("head_dim", "mamba_d_head", "d_kv", "dim_head", "d_head")]
+    fields = vars(config)
+    widths = [fields.get(name) for name in ("hidden_size", "d_model", "dim", "embed_dim", "n_embd")]
+    heads = [fields.get(name) for name in ("head_dim", "mamba_d_head", "d_kv", "dim_head", "d_head")]
+    counts = [fields.get(name) for name in ("num_attention_heads", "num_heads", "n_head")]
     own = [width // 64 for width in widths if type(width) is int and width > 64]
-    own += [width // 4 for width in heads if type(width) is int and width > 4]
-    return 1 << (min(own + inner, default=1).bit_length() - 1)
+    heads += [w // n for w in widths for n in counts if type(w) is int and type(n) is int and n and w % n == 0]
+    own += [(width & -width) // 2 for width in heads if type(width) is int and width > 4]
+    return 1 << max(min(own + inner, default=1).bit_length() - 1, 0)
 
 
 def _divided(value: Any, by: int) -> Any:
@@ -185,8 +204,10 @@ def _fewer_layers(config: PretrainedConfig, shrink: Shrink | None = None) -> dic
             fields[name] = {**value.to_diff_dict(), **inner, **special, "model_type": value.model_type}
         elif name in _LAYERS and type(value) is int:
             fields[name] = min(value, layers)
-        elif name in ("image_size", "img_size") and type(value) is int:
-            fields[name] = min(value, 2 * PICTURE)
+        elif name in ("image_size", "img_size") and isinstance(value, (int, list, tuple)):
+            fields[name] = min(value, 2 * PICTURE) if isinstance(value, int) else [2 * PICTURE] * len(value)
+        elif name == "backbone" and value == "resnet50":
+            fields[name] = "resnet18"
         elif (("vocab" in name and "type_vocab" not in name) or name == "codebook_size") and type(value) is int:
             fields[name] = min(value, VOCABULARY)
         elif name.endswith(("token_id", "token_index")) and type(value) is int and value >= VOCABULARY:
@@ -196,12 +217,14 @@ def _fewer_layers(config: PretrainedConfig, shrink: Shrink | None = None) -> dic
             fields[name] = _some_of_each(value)
         elif name in ("depths", "num_block_repeats") and isinstance(value, (list, tuple)):
             fields[name] = [1] * len(value)
-        elif isinstance(value, (list, tuple)) and len(value) in before and not name.startswith("_"):
+        elif isinstance(value, (list, tuple)) and len(value) > 6 and len(value) in before and name[0] != "_":
             fields[name] = type(value)(value[:layers])
         elif value is None and name in _MISSING:
             fields[name] = _MISSING[name]
-    if layers != 2:
-        fields |= {"out_indices": list(range(1, layers + 1)), "out_features": None}
+    taken = getattr(config, "_out_indices", None) or ()
+    if taken and max(taken) > 2 and not hasattr(config, "depths"):
+        indices = list(range(1, layers + 1)) if len(taken) > 1 else [layers]
+        fields |= {"out_indices": indices, "out_features": [f"stage{index}" for index in indices]}
     return fields
 
 
@@ -220,7 +243,7 @@ def _some_of_each(kinds: list[str]) -> list[str]:
 # ---- model ------------------------------------------------------------------------------------------------------
 
 
-def _classes(name: str, kind: type[PretrainedConfig]) -> list[type[nn.Module]]:
+def _classes(name: str, kind: type[PretrainedConfig]) -> list[Callable[[PretrainedConfig], nn.Module]]:
     """The bare model of a type first, then those with a head, then what else is made of this configuration."""
     tables = sorted(
         table for table in dir(modeling_auto) if table.endswith("MAPPING_NAMES") and table.startswith("MODEL")
@@ -237,10 +260,23 @@ def _classes(name: str, kind: type[PretrainedConfig]) -> list[type[nn.Module]]:
     found += [thing for thing in own if issubclass(thing, PreTrainedModel) and _made_of(thing, kind)]
     stem = kind.__name__.removesuffix("Config")
     found += [thing for thing in own if thing.__name__ in (stem, f"{stem}Model")]
-    classes = [thing for thing in dict.fromkeys(found) if thing is not None and thing.forward is not nn.Module.forward]
+    found = [thing for thing in dict.fromkeys(found) if thing is not None]
+    classes = [thing for thing in found if thing.forward is not nn.Module.forward]
+    classes += [partial(Encoding, thing) for thing in found if thing not in classes and hasattr(thing, "encode")]
     if not classes:
-        raise NotBuilt("it is part of other models; none of its own is defined")
+        raise NotBuilt("it has no forward" if found else "it is part of other models; none of its own is defined")
     return classes
+
+
+class Encoding(nn.Module):
+    """Calls `encode` of a model that has no forward."""
+
+    def __init__(self, kind: type[nn.Module], config: PretrainedConfig) -> None:
+        super().__init__()
+        self.model = kind(config)
+
+    def forward(self, pixel_values: Tensor) -> Any:
+        return self.model.encode(pixel_values)
 
 
 def _made_of(model: type[nn.Module], kind: type[PretrainedConfig]) -> bool:
@@ -248,10 +284,10 @@ def _made_of(model: type[nn.Module], kind: type[PretrainedConfig]) -> bool:
     return parameter is not None and parameter.annotation in (kind, kind.__name__)
 
 
-def _first_model(classes: list[type[nn.Module]], config: PretrainedConfig) -> Built:
+def _first_model(classes: list[Callable[[PretrainedConfig], nn.Module]], config: PretrainedConfig) -> Built:
     """The first of the models that builds and runs; if none does, why not the first."""
     reasons = []
-    for kind in classes[:3]:
+    for kind in classes[:6]:
         try:
             _refuse_giant(kind, config)
             model = kind(config).eval()
@@ -261,7 +297,7 @@ def _first_model(classes: list[type[nn.Module]], config: PretrainedConfig) -> Bu
     raise NotBuilt(reasons[0])
 
 
-def _refuse_giant(kind: type[nn.Module], config: PretrainedConfig) -> None:
+def _refuse_giant(kind: Callable[[PretrainedConfig], nn.Module], config: PretrainedConfig) -> None:
     """Some are large however few layers they have; counted without allocating them."""
     try:
         with torch.device("meta"):
@@ -286,21 +322,55 @@ def _inputs(model: nn.Module, config: PretrainedConfig) -> Iterator[tuple[list[A
     }
     if required - set(known):
         raise NotBuilt(f"no small input is known for {', '.join(sorted(required - set(known)))}")
+    yield from _with_picture(model, config, parameters)
     main = {getattr(model, "main_input_name", "input_ids")}
     decoder = {"decoder_input_ids"}
     both = main | {"input_ids", "pixel_values"}
     everything = set(known) - {"inputs_embeds", "encoder_hidden_states", "hidden_states"}
     tried = []
-    for wanted in (required, main, main | decoder, both, both | decoder, everything):
+    for wanted in (required, main, main | decoder, {"input_ids"}, both, both | decoder, everything):
         chosen = (wanted | required) & set(known)
         if chosen and chosen not in tried:
             tried.append(chosen)
-            for values in islice(product(*(known[name] for name in sorted(chosen))), 12):
+            for values in islice(product(*(known[name] for name in sorted(chosen))), 6):
                 yield [], dict(zip(sorted(chosen), values, strict=True))
     try:
         yield [], model.dummy_inputs
     except Exception as error:
         raise NotBuilt(f"forward takes {', '.join(sorted(required)) or 'nothing that is known here'}") from error
+
+
+def _with_picture(
+    model: nn.Module, config: PretrainedConfig, parameters: Mapping[str, Any]
+) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+    """Text with a picture in it, which takes the place of as many tokens as the model says."""
+    token = _field(config, ("image_token_id", "image_token_index"), None)
+    if token is None or not {"input_ids", "pixel_values"} <= set(parameters):
+        return
+    values = _values(config, "image_grid_thw" in parameters)
+    for picture, sizes in product(values["pixel_values"][:2], ((), ("image_sizes",))):
+        places = 1
+        for _ in range(2):
+            before, after = values["input_ids"][0].split([3, TOKENS - 3], dim=1)
+            text = torch.cat([before, torch.full((1, places), token), after], 1)
+            given = {
+                "input_ids": text,
+                "pixel_values": picture,
+                "attention_mask": torch.ones_like(text),
+                "mm_token_type_ids": (text == token).long(),
+                "image_grid_thw": values["grid_thw"][0],
+                **{name: torch.tensor([picture.shape[-2:]]) for name in sizes},
+            }
+            given = {name: value for name, value in given.items() if name in parameters}
+            try:
+                with torch.no_grad():
+                    model(**given)
+            except Exception as error:
+                said = re.search(r"features:? ?(\d+)", str(error))
+                places = int(said[1]) if said else places
+            else:
+                yield [], given
+                return
 
 
 def _values(config: PretrainedConfig, in_patches: bool = False) -> dict[str, list[Any]]:
@@ -321,7 +391,8 @@ def _texts(config: PretrainedConfig, width: int) -> dict[str, list[Any]]:
     for codes in _numbers(config, ("num_codebooks", "n_codebooks"), 0):  # sound as several tokens at a time
         if codes:
             several += [
-                torch.randint(10, 90, shape) for shape in ((1, TOKENS, codes), (1, codes, TOKENS), (codes, TOKENS))
+                torch.randint(10, 90, shape)
+                for shape in ((1, TOKENS, codes), (1, codes, TOKENS), (codes, TOKENS), (1, TOKENS, codes + 1))
             ]
     states = torch.rand(1, TOKENS, width)
     given = torch.ones(1, TOKENS, dtype=torch.long)
@@ -340,6 +411,9 @@ def _texts(config: PretrainedConfig, width: int) -> dict[str, list[Any]]:
         "query_embeds": [torch.rand(1, 8, width)],
         "bbox": [torch.zeros(1, TOKENS, 4, dtype=torch.long)],
         "context": [states],
+        "last_hidden_state": [states],
+        "visual_feats": [torch.rand(1, 4, _number(config, ("visual_feat_dim",), 32))],
+        "visual_pos": [torch.rand(1, 4, 4)],
     }
 
 
@@ -353,12 +427,16 @@ def _pictures(config: PretrainedConfig, width: int, in_patches: bool) -> dict[st
     patch = _number(config, ("patch_size",), 8)
     together = _number(config, ("temporal_patch_size",), 1)
     side = 2 * _number(config, ("spatial_merge_size",), 2)
-    flat = torch.rand(side * side, channels * together * patch * patch)
-    cut = [flat, torch.rand(side * side, channels * patch * patch), torch.rand(side * side, channels, patch, patch)]
+    pixels = channels * patch * patch
+    cut = [torch.rand(side * side, together * pixels), torch.rand(side * side, pixels)]
+    cut += [torch.rand(side * side, 2 * pixels), torch.rand(side * side, channels, patch, patch)]
+    cut += [torch.rand(1, side * side, channels, patch, patch)]
     first = _field(config, ("num_frames", "tubelet_size"), None)
     grid = torch.tensor([[1, side, side]])
+    rows = [torch.rand(1, (size[0] // patch) * (size[1] // patch), pixels) for size in sizes]
+    tiles = [torch.rand(1, 1, _number(config, ("max_num_tiles",), 4), channels, *size) for size in sizes]
     return {
-        "pixel_values": cut if in_patches else films + pictures if first else pictures + films,
+        "pixel_values": cut if in_patches else films + pictures if first else pictures + films + rows + tiles,
         "pixel_values_videos": films,
         "image": pictures,
         "pixel_mask": [torch.ones(1, *size, dtype=torch.long) for size in sizes],
@@ -431,11 +509,11 @@ def _series(config: PretrainedConfig) -> dict[str, list[Any]]:
         "past_values_padding": [torch.zeros(1, past, dtype=torch.long)],
         "freq": [torch.zeros(1, 1, dtype=torch.long)],
         "inputs": [torch.rand(1, 16, _number(config, ("d_model",), 32))],
-        "states": [torch.rand(1, 5, acting["state_dim"])],
-        "actions": [torch.rand(1, 5, acting["act_dim"])],
-        "rewards": [torch.rand(1, 5, 1)],
-        "returns_to_go": [torch.rand(1, 5, 1)],
-        "timesteps": [torch.arange(5)[None]],
+        "states": [torch.rand(1, TOKENS, acting["state_dim"])],
+        "actions": [torch.rand(1, TOKENS, acting["act_dim"])],
+        "rewards": [torch.rand(1, TOKENS, 1)],
+        "returns_to_go": [torch.rand(1, TOKENS, 1)],
+        "timesteps": [torch.arange(TOKENS)[None]],
     }
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from tests.torchvision_models import torchvision_models
 from tests.zoo.build import Built, first_that_runs
+from torch import nn
 
 #: Small pictures and few boxes; and scores low enough that a model with random weights finds something.
 _DETECTION = {
@@ -32,11 +33,19 @@ _ACCEPTS = {  # the detection models that take these as free keyword arguments
 }
 
 
+DETECTION = tuple(_ACCEPTS)
+
+
 def names() -> list[str]:
     return list(torchvision_models().list_models())
 
 
 def build(name: str) -> Built:
+    return first_that_runs(model(name).eval(), _inputs(name))
+
+
+def model(name: str) -> nn.Module:
+    """A model with random weights, made for small pictures where it can be."""
     models = torchvision_models()
     options: dict[str, Any] = {"weights": None}
     parameters = inspect.signature(models.get_model_builder(name)).parameters
@@ -53,11 +62,11 @@ def build(name: str) -> Built:
         options["image_size"] = 28 if name == "vit_h_14" else 32
     if name == "mvit_v1_b":
         options |= {"spatial_size": (64, 64), "temporal_size": 8}
-    return first_that_runs(models.get_model(name, **options).eval(), _inputs(name))
+    return models.get_model(name, **options)
 
 
 def _inputs(name: str) -> Iterator[tuple[list[Any], dict[str, Any]]]:
-    if name.startswith(tuple(_ACCEPTS)):
+    if name.startswith(DETECTION):
         yield [[torch.rand(3, 96, 112)]], {}
     elif name.startswith("raft"):
         yield [torch.rand(1, 3, 128, 128), torch.rand(1, 3, 128, 128)], {"num_flow_updates": 3}

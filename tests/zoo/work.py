@@ -24,6 +24,7 @@ PASSED, FAILED, NOT_BUILT = "passed", "failed", "not built"
 PARTS = {
     "recurrent": "tests.zoo.recurrent",
     "torchvision": "tests.zoo.vision",
+    "torchvision_training": "tests.zoo.vision_training",
     "timm": "tests.zoo.timm_models",
     "transformers": "tests.zoo.transformers_models",
     "generate": "tests.zoo.generation",
