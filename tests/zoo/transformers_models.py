@@ -16,7 +16,7 @@ from tests.torchvision_models import torchvision_models
 torchvision_models()  # which transformers imports
 
 import transformers
-from tests.zoo.build import Built, NotBuilt, first_that_runs, one_line
+from tests.zoo.build import Built, NotBuilt, accepted, first_that_runs, one_line
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
 from transformers.models.auto import modeling_auto
@@ -77,12 +77,12 @@ _SPECIAL: dict[str, dict[str, Any]] = {
     "cohere_compass_text": {
         "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}}
     },
-    "dbrx": {"attn_config": {"rope_theta": 1e4, "kv_n_heads": 2}},
+    "dbrx": {"attn_config": {"rope_theta": 1e4, "kv_n_heads": 2, "clip_qkv": 8.0}},
     "deepseek_ocr2_text": {"mlp_layer_types": ["dense", "sparse"]},
     "donut-swin": {"window_size": 2},
     "emu3_vqgan": {"base_channels": 32, "channel_multiplier": [1, 1], "num_res_blocks": 1, "hidden_size": 32},
     "gemma3": {"mm_tokens_per_image": 4},
-    "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1, "num_hidden_layers": 2},
     "moonshine_streaming": {"num_key_value_heads": 4},
     "blt": {"num_hidden_layers": 2},
     "ernie4_5_moe": {"moe_k": 2},
@@ -202,7 +202,7 @@ def _fewer_layers(config: PretrainedConfig, shrink: Shrink | None = None) -> dic
             special = _SPECIAL.get(value.model_type, {})
             inner = (shrink or _fewer_layers)(value)
             fields[name] = {**value.to_diff_dict(), **inner, **special, "model_type": value.model_type}
-        elif name in _LAYERS and type(value) is int:
+        elif name in _LAYERS and type(value) is int and not hasattr(config, "depths"):
             fields[name] = min(value, layers)
         elif name in ("image_size", "img_size") and isinstance(value, (int, list, tuple)):
             fields[name] = min(value, 2 * PICTURE) if isinstance(value, int) else [2 * PICTURE] * len(value)
@@ -222,7 +222,7 @@ def _fewer_layers(config: PretrainedConfig, shrink: Shrink | None = None) -> dic
         elif value is None and name in _MISSING:
             fields[name] = _MISSING[name]
     taken = getattr(config, "_out_indices", None) or ()
-    if taken and max(taken) > 2 and not hasattr(config, "depths"):
+    if taken and max(taken) > 2 and not hasattr(config, "depths") and not hasattr(config, "backbone"):
         indices = list(range(1, layers + 1)) if len(taken) > 1 else [layers]
         fields |= {"out_indices": indices, "out_features": [f"stage{index}" for index in indices]}
     return fields
@@ -276,7 +276,8 @@ class Encoding(nn.Module):
         self.model = kind(config)
 
     def forward(self, pixel_values: Tensor) -> Any:
-        return self.model.encode(pixel_values)
+        sizes = torch.tensor([pixel_values.shape[-2:]])
+        return self.model.encode(pixel_values, **accepted(self.model.encode, image_sizes=sizes))
 
 
 def _made_of(model: type[nn.Module], kind: type[PretrainedConfig]) -> bool:
@@ -348,11 +349,12 @@ def _with_picture(
     if token is None or not {"input_ids", "pixel_values"} <= set(parameters):
         return
     values = _values(config, "image_grid_thw" in parameters)
+    words = values["input_ids"][0]
+    width = values["inputs_embeds"][0].shape[-1]  # some count numbers, not tokens
     for picture, sizes in product(values["pixel_values"][:2], ((), ("image_sizes",))):
-        places = 1
-        for _ in range(2):
-            before, after = values["input_ids"][0].split([3, TOKENS - 3], dim=1)
-            text = torch.cat([before, torch.full((1, places), token), after], 1)
+        places = [1]  # tokens that the picture may take, to be tried from the end
+        while places:
+            text = torch.cat([words[:, :3], torch.full((1, places[-1]), token), words[:, 3:]], 1)
             given = {
                 "input_ids": text,
                 "pixel_values": picture,
@@ -367,7 +369,8 @@ def _with_picture(
                     model(**given)
             except Exception as error:
                 said = re.search(r"features:? ?(\d+)", str(error))
-                places = int(said[1]) if said else places
+                count = int(said[1]) if said and places == [1] else 0
+                places = places[:-1] + [number for number in (count // width, count) if 0 < number <= 300]
             else:
                 yield [], given
                 return
