@@ -48,7 +48,7 @@ _MODELS: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
     ),
     "UNet1DModel": lambda: (
         diffusers.UNet1DModel(
-            block_out_channels=(32, 32), in_channels=2, out_channels=2, extra_in_channels=16,
+            block_out_channels=(32, 32), in_channels=2, out_channels=2, extra_in_channels=64,
             down_block_types=("DownBlock1DNoSkip", "DownBlock1D"), up_block_types=("UpBlock1D", "UpBlock1DNoSkip"),
         ),
         {"sample": torch.rand(1, 2, 32), "timestep": _TIME},

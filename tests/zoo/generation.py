@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tests.zoo.build import Built
-from tests.zoo.transformers_models import _config, _narrow, _values, transformers
+from tests.zoo.transformers_models import Shrink, _config, _in_proportion, _narrow, _values, transformers
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 from transformers.models.auto import modeling_auto
 
 _TYPES = (
@@ -41,10 +42,19 @@ def names() -> list[str]:
 
 def build(name: str) -> Built:
     kind, way = name.split()
-    config = _config(kind, _narrow)
-    model = _writer_class(kind)(config).eval()
-    prompt = _values(config)[model.main_input_name][0]
+    try:
+        model = _writer(kind, _narrow)
+    except Exception:  # the sizes do not fit together
+        model = _writer(kind, _in_proportion)
+    prompt = _values(model.config)[model.main_input_name][0]
     return Built(Writer(model, _WAYS[way]), [prompt])
+
+
+def _writer(kind: str, shrink: Shrink) -> PreTrainedModel:
+    config = _config(kind, shrink)
+    if config.is_encoder_decoder and getattr(config, "decoder_start_token_id", None) is None:
+        config.decoder_start_token_id = 0
+    return _writer_class(kind)(config).eval()
 
 
 def _writer_class(kind: str) -> Any:

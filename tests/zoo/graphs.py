@@ -118,6 +118,10 @@ _SPECIAL: dict[str, dict[str, Any]] = {
     "VGAE": {"encoder": None},
     "ARGVA": {"encoder": None},
     "MetaLayer": {"edge_model": None},
+    "TGNMemory": {
+        "message_module": geometric.models.tgn.IdentityMessage(4, 8, 4),
+        "aggregator_module": geometric.models.tgn.LastAggregator(),
+    },
 }
 
 
@@ -177,6 +181,8 @@ def _values() -> dict[str, Any]:
         "args_dict": nodes,
         "edge_index_dict": dict.fromkeys(METADATA[1], edges),
         "pos_enc": torch.rand(NODES, CHANNELS),
+        "n_id": torch.tensor([0, 2, 4]),
+        "ppr_matrix": torch.rand(NODES, NODES).to_sparse(),
     }
 
 
@@ -210,10 +216,13 @@ def _class(name: str) -> Any:
 
 def build(name: str) -> Built:
     kind = _class(name)
-    model = kind(**_arguments(kind, name)).eval()
+    model = kind(**_arguments(kind, name))
+    model.eval()  # not every one of them returns itself
     values = _values()
     if name == "InnerProductDecoder":
         values["z"] = values["x"]
+    if name == "LPFormer":
+        values["batch"] = values["edge_index"][:, :3]
     if name == "WLConv":
         values["x"] = values["z"]
     if name == "DNAConv":

@@ -70,7 +70,7 @@ _MISSING = {
 
 #: What no rule finds out, by the type of the model; also where that is a part of another.
 _SPECIAL: dict[str, dict[str, Any]] = {
-    "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]], "num_layers": 2},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "chameleon": {"vocabulary_map": {"<image>": 4, "IMGIMGAZ": 5}},
     "emu3": {"vocabulary_map": {"<image>": 4, "<|visual token 000001|>": 5}},
