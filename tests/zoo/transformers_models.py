@@ -83,6 +83,12 @@ _SPECIAL: dict[str, dict[str, Any]] = {
     "emu3_vqgan": {"base_channels": 32, "channel_multiplier": [1, 1], "num_res_blocks": 1, "hidden_size": 32},
     "gemma3": {"mm_tokens_per_image": 4},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1, "num_hidden_layers": 2},
+    "perceiver": {"num_latents": 8, "d_latents": 32, "num_self_attends_per_block": 2},
+    "qwen3_omni_moe_talker_text": {"shared_expert_intermediate_size": 32},
+    "pix2struct_text_model": {"initializer_range": 0.02},
+    "sam_prompt_encoder": {"image_embedding_size": 4},
+    "sam_hq_prompt_encoder": {"image_embedding_size": 4},
+    "sam2_vision_model": {"backbone_feature_sizes": [[16, 16], [8, 8], [4, 4]]},
     "moonshine_streaming": {"num_key_value_heads": 4},
     "blt": {"num_hidden_layers": 2},
     "ernie4_5_moe": {"moe_k": 2},
@@ -446,6 +452,7 @@ def _pictures(config: PretrainedConfig, width: int, in_patches: bool) -> dict[st
         "grid_thw": [grid],
         **({"hidden_states": [*cut, torch.rand(side * side, width)]} if in_patches else {}),
         "merge_sizes": [torch.tensor([2])],
+        "flattened_patches": [torch.rand(1, 9, 2 + _number(config, ("patch_embed_hidden_size",), pixels))],
         "prompt_pixel_values": pictures,
         "prompt_masks": pictures,
         "aspect_ratio_ids": [torch.ones(1, 1, dtype=torch.long)],
@@ -472,14 +479,17 @@ def _sounds(config: PretrainedConfig) -> dict[str, list[Any]]:
     )
     mels = _numbers(config, names, 80)
     length = _number(config, ("max_source_positions",), 32)
-    steps = _number(config, ("max_length",), 64)
+    window = _number(config, ("n_window",), 0)
+    steps = 2 * window or _number(config, ("max_length",), 64)
     spectra = [torch.rand(1, steps, bins) for bins in mels]
-    upright = [torch.rand(1, bins, 2 * length) for bins in mels]
+    upright = [torch.rand(1, bins, 2 * window or 2 * length) for bins in mels]
+    flat = [torch.rand(bins, steps) for bins in mels] if window else []
     waves = [torch.rand(1, 4000), torch.rand(1, 1, 4000)]
     features = upright + spectra if _field(config, ("max_source_positions",), None) else spectra + upright
     return {
         "input_values": spectra if _field(config, ("frequency_stride",), None) else waves + spectra,
-        "input_features": [*features, torch.rand(1, 1, _number(config, ("spec_size",), 64) * 4, mels[0])],
+        "feature_lens": [torch.tensor([steps])],
+        "input_features": [*features, *flat, torch.rand(1, 1, _number(config, ("spec_size",), 64) * 4, mels[0])],
         "input_features_mask": [torch.ones(1, steps, dtype=torch.long), torch.ones(1, 2 * length, dtype=torch.long)],
         "audio_mel": spectra,
         "audio_mel_mask": [torch.zeros(1, steps, dtype=torch.bool)],
