@@ -28,6 +28,19 @@ def test_models_are_logged_right(job: str) -> None:
     assert result["operations"] > 5 and not result["unverified"]
 
 
+def test_models_of_text_and_pictures_get_both() -> None:
+    transformers_models = pytest.importorskip("tests.zoo.transformers_models")
+    given = transformers_models.build("llava").kwargs
+    assert given["pixel_values"].dim() == 4 and given["input_ids"].shape[1] > 16
+
+
+def test_widths_are_divided_alike() -> None:
+    """Where sizes have to agree, dividing all of them by the same number keeps them agreeing."""
+    transformers_models = pytest.importorskip("tests.zoo.transformers_models")
+    config = transformers_models._config("bamba", transformers_models._in_proportion)
+    assert config.mamba_n_heads * config.mamba_d_head == config.mamba_expand * config.hidden_size < 1024
+
+
 def test_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(PARTS, "odd", "tests.zoo.odd")
     assert work("odd/hidden")["verdict"] == FAILED
