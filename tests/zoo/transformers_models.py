@@ -65,7 +65,7 @@ _COUNTS_BY_NAME = {name: size for names, size in _COUNTS.items() for name in nam
 _MISSING = {
     "vocab_size": VOCABULARY, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1, "n_group": 1,
     "topk_group": 1, "prediction_length": 8, "context_length": 16, "pad_token_id": 0, "num_experts": 4,
-    "top_k_experts": 2, "moe_intermediate_size": 32, "image_token_id": 4, "image_token_index": 4,
+    "top_k_experts": 2, "moe_intermediate_size": 32, "image_token_id": 4, "image_token_index": 4, "backbone": "resnet18",
 }  # fmt: skip
 
 #: What no rule finds out, by the type of the model; also where that is a part of another.
@@ -91,6 +91,11 @@ _SPECIAL: dict[str, dict[str, Any]] = {
     "sam2_vision_model": {"backbone_feature_sizes": [[16, 16], [8, 8], [4, 4]]},
     "slanet": {"max_text_length": 4},
     "slanext": {"max_text_length": 4},
+    "t5gemma2_decoder": {"dropout_rate": 0.0},
+    "t5gemma2_text": {"dropout_rate": 0.0},
+    "step3p5": {"sliding_window": 8},
+    "step3p7_text": {"sliding_window": 8},
+    "vitmatte": {"fusion_hidden_sizes": [32, 16, 8, 4], "convstream_hidden_sizes": [4, 8, 16]},
     "moonshine_streaming": {"num_key_value_heads": 4},
     "blt": {"num_hidden_layers": 2},
     "ernie4_5_moe": {"moe_k": 2},
@@ -333,11 +338,11 @@ def _inputs(model: nn.Module, config: PretrainedConfig) -> Iterator[tuple[list[A
         raise NotBuilt(f"no small input is known for {', '.join(sorted(required - set(known)))}")
     yield from _with_picture(model, config, parameters)
     main = {getattr(model, "main_input_name", "input_ids")}
-    decoder = {"decoder_input_ids"}
+    decoder, memory = {"decoder_input_ids"}, {"encoder_hidden_states"}
     both = main | {"input_ids", "pixel_values"}
     everything = set(known) - {"inputs_embeds", "encoder_hidden_states", "hidden_states"}
     tried = []
-    for wanted in (required, main, main | decoder, {"input_ids"}, both, both | decoder, everything):
+    for wanted in (required, main, main | decoder, {"input_ids"}, main | memory, both, both | decoder, everything):
         chosen = (wanted | required) & set(known)
         if chosen and chosen not in tried:
             tried.append(chosen)
@@ -525,7 +530,7 @@ def _series(config: PretrainedConfig) -> dict[str, list[Any]]:
         "future_time_features": [torch.rand(1, ahead, features)],
         "past_values_padding": [torch.zeros(1, past, dtype=torch.long)],
         "freq": [torch.zeros(1, 1, dtype=torch.long)],
-        "inputs": [torch.rand(1, 16, _number(config, ("d_model",), 32))],
+        "inputs": [torch.rand(1, 16, _number(config, ("d_model",), 32)), torch.rand(1, 4000)],
         "states": [torch.rand(1, TOKENS, acting["state_dim"])],
         "actions": [torch.rand(1, TOKENS, acting["act_dim"])],
         "rewards": [torch.rand(1, TOKENS, 1)],
