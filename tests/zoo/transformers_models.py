@@ -65,7 +65,8 @@ _COUNTS_BY_NAME = {name: size for names, size in _COUNTS.items() for name in nam
 _MISSING = {
     "vocab_size": VOCABULARY, "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1, "n_group": 1,
     "topk_group": 1, "prediction_length": 8, "context_length": 16, "pad_token_id": 0, "num_experts": 4,
-    "top_k_experts": 2, "moe_intermediate_size": 32, "image_token_id": 4, "image_token_index": 4, "backbone": "resnet18",
+    "top_k_experts": 2, "moe_intermediate_size": 32, "image_token_id": 4, "image_token_index": 4,
+    "backbone": "resnet18",
 }  # fmt: skip
 
 #: What no rule finds out, by the type of the model; also where that is a part of another.
