@@ -23,7 +23,7 @@ from transformers.models.auto import modeling_auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES, model_type_to_module_name
 
 VOCABULARY, TOKENS, PICTURE = 128, 7, 32
-LARGEST = 80_000_000  # parameters
+LARGEST = 100_000_000  # parameters
 
 #: Fields that count layers.
 _LAYERS = {
@@ -97,6 +97,10 @@ _SPECIAL: dict[str, dict[str, Any]] = {
     "step3p5": {"sliding_window": 8},
     "step3p7_text": {"sliding_window": 8},
     "vitmatte": {"fusion_hidden_sizes": [32, 16, 8, 4], "convstream_hidden_sizes": [4, 8, 16]},
+    "granitemoehybrid": {"layer_types": ["mamba", "attention"], "num_hidden_layers": 2},
+    "zamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
+    "zamba2": {"layers_block_type": ["mamba", "hybrid"], "num_hidden_layers": 2},
+    "xmod": {"default_language": "en_XX"},
     "moonshine_streaming": {"num_key_value_heads": 4},
     "blt": {"num_hidden_layers": 2},
     "ernie4_5_moe": {"moe_k": 2},
@@ -126,7 +130,7 @@ def build(name: str) -> Built:
             return _first_model(_classes(name, type(config)), config)
         except Exception as error:  # sizes that do not fit together: try others
             reasons.append(str(error) if isinstance(error, NotBuilt) else one_line(error))
-    raise NotBuilt(reasons[-1])  # of the sizes it comes with; the others may not fit together
+    raise NotBuilt(f"made small, {reasons[0]}; as it comes, {reasons[-1]}" if reasons[0] != reasons[-1] else reasons[0])
 
 
 # ---- configuration ----------------------------------------------------------------------------------------------
@@ -215,7 +219,8 @@ def _fewer_layers(config: PretrainedConfig, shrink: Shrink | None = None) -> dic
         if isinstance(value, PretrainedConfig):
             special = _SPECIAL.get(value.model_type, {})
             inner = (shrink or _fewer_layers)(value)
-            fields[name] = {**value.to_diff_dict(), **inner, **special, "model_type": value.model_type}
+            given = value.to_dict() if value.model_type.startswith("timm") else value.to_diff_dict()
+            fields[name] = {**given, **inner, **special, "model_type": value.model_type}
         elif name in _LAYERS and type(value) is int and not hasattr(config, "depths"):
             fields[name] = min(value, layers)
         elif name in ("image_size", "img_size") and isinstance(value, (int, list, tuple)):
@@ -347,7 +352,7 @@ def _inputs(model: nn.Module, config: PretrainedConfig) -> Iterator[tuple[list[A
         chosen = (wanted | required) & set(known)
         if chosen and chosen not in tried:
             tried.append(chosen)
-            for values in islice(product(*(known[name] for name in sorted(chosen))), 6):
+            for values in islice(product(*(known[name] for name in sorted(chosen))), 8):
                 yield [], dict(zip(sorted(chosen), values, strict=True))
     try:
         yield [], model.dummy_inputs
@@ -393,13 +398,15 @@ def _with_picture(
 def _values(config: PretrainedConfig, in_patches: bool = False) -> dict[str, list[Any]]:
     """Small tensors for every name of an input that models use, the likeliest first."""
     width = _number(config, ("hidden_size", "d_model", "hidden_dim", "dim", "embed_dim"), 32)
-    return {
+    values = {
         **_texts(config, width),
         **_pictures(config, width, in_patches),
         **_sounds(config),
         **_series(config),
         **_prompts(width),
     }
+    values["hidden_states"] += values["image"]  # the first states of some parts of models are pictures
+    return values
 
 
 def _texts(config: PretrainedConfig, width: int) -> dict[str, list[Any]]:
@@ -441,6 +448,7 @@ def _pictures(config: PretrainedConfig, width: int, in_patches: bool) -> dict[st
     pictures = [torch.rand(1, channels, *size) for size in sizes]
     frames = _number(config, ("num_frames", "frames_per_clip"), 2)
     films = [torch.rand(1, frames, channels, *size) for size in sizes]
+    apart = [torch.rand(frames, channels, *size) for size in sizes]
     patch = _number(config, ("patch_size",), 8)
     together = _number(config, ("temporal_patch_size",), 1)
     side = 2 * _number(config, ("spatial_merge_size",), 2)
@@ -453,7 +461,7 @@ def _pictures(config: PretrainedConfig, width: int, in_patches: bool) -> dict[st
     rows = [torch.rand(1, (size[0] // patch) * (size[1] // patch), pixels) for size in sizes]
     tiles = [torch.rand(1, 1, _number(config, ("max_num_tiles",), 4), channels, *size) for size in sizes]
     return {
-        "pixel_values": cut if in_patches else films + pictures if first else pictures + films + rows + tiles,
+        "pixel_values": cut if in_patches else films + pictures + apart if first else pictures + films + rows + tiles,
         "pixel_values_videos": films,
         "image": pictures,
         "pixel_mask": [torch.ones(1, *size, dtype=torch.long) for size in sizes],
@@ -486,8 +494,10 @@ def _sounds(config: PretrainedConfig) -> dict[str, list[Any]]:
         "mel_bins",
         "input_channels",
         "model_in_dim",
+        "feature_projection_input_dim",
     )
     mels = _numbers(config, names, 80)
+    mels = list(dict.fromkeys([*mels, 128, 4 * mels[0]]))  # some have no name for it, some take four at a time
     length = _number(config, ("max_source_positions",), 32)
     window = _number(config, ("n_window",), 0)
     steps = 2 * window or _number(config, ("max_length",), 64)

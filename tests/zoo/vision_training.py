@@ -26,7 +26,7 @@ def _batches(name: str) -> Iterator[tuple[list[Any], dict[str, Any]]]:
     elif name.startswith("raft"):
         yield [torch.rand(2, 3, 128, 128), torch.rand(2, 3, 128, 128)], {"num_flow_updates": 2}
     else:
-        for size in (28,) if name == "vit_h_14" else (32, 64, 96, 224):
+        for size in (28,) if name == "vit_h_14" else (32, 64, 96, 224, 299):
             yield [torch.rand(2, 3, size, size)], {}
         for frames, size in ((8, 64), (16, 64), (16, 224)):
             yield [torch.rand(2, 3, frames, size, size)], {}
