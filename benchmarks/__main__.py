@@ -24,7 +24,17 @@ from tests.jobs import Results
 DOCUMENT = ROOT / "benchmarks" / "results.md"
 STORES = ROOT / ".results"
 
-MODES = ["everything", "metadata", "three", "fastlog nothing", "fastlog one kind", "gradients", "replay", "validate", "draw"]
+MODES = [
+    "everything",
+    "metadata",
+    "three",
+    "fastlog nothing",
+    "fastlog one kind",
+    "gradients",
+    "replay",
+    "validate",
+    "draw",
+]
 NO_TOOL = ["intercept", "floor", "hooks"]
 
 

@@ -1,6 +1,6 @@
 """From a log to a picture: CPU seconds at growing sizes, built-in renderer and Graphviz side by side.
 
-    python benchmarks/draw.py [--largest N] [--limit SECONDS]
+    python -m benchmarks.draw [--largest N] [--limit SECONDS]
 
 The built-in renderer should need at most 1.5 s for 10,000 operations, view included, and stay close to linear.
 Graphviz is stopped after the limit (wall time), and not tried at larger sizes after that.

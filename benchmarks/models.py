@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
-
 from tests.torchvision_models import torchvision_models
+from torch import Tensor, nn
 
 Built = tuple[nn.Module, Tensor]
 

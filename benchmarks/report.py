@@ -28,7 +28,8 @@ METADATA = 0.95  # of what a full log may cost
 LESS_OVERHEAD = 5.0  # than the newest torchlens
 MODES = {"fastlog nothing": 1.05, "fastlog one kind": 1.08, "fastlog stop": 0.45, "gradients": None}
 VALIDATION = {"replay": 1.6, "validate": 7.0}  # for ResNet-50 b1
-MICROSECONDS = {"capture": 10.0, "passes": 15.0, "print": 5.0}
+MICROSECONDS = {"capture": 10.0, "passes": 15.0, "print": 5.0}  # of a full log, for each tiny operation
+RECORDER_MICROSECONDS = 12.0
 GROWTH = 1.3
 BYTES_HELD = 1536.0
 PEAKS = {"metadata": 1.05, "three": 1.25}
@@ -149,7 +150,9 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *no
         return ""
     cells = [list(columns), *(list(row) for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(columns))]
-    lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in cells]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in cells
+    ]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join([f"## {title}\n", *lines, "", *(f"{note}\n" for note in notes)])
 
@@ -257,20 +260,22 @@ def tiny_operations(page: Page) -> str:
     for model in page.models_of("split"):
         figures = {stage: page.answer(f"split: {model}", stage) for stage in ("plain", *stages)}
         if figures["plain"] is None:
-            rows.append([model, str(page.found[f"split: {model}"]["why"]), *([""] * len(stages)), ""])
+            rows.append([model, str(page.found[f"split: {model}"]["why"]), *([""] * len(stages)), "", ""])
             continue
         cells = []
         for stage in stages:
             verdict = page.judge(f"{stage} of {model}", figures[stage], MICROSECONDS[stage])
             cells.append(f"{figures[stage]:.1f} of {verdict}")
         total = sum(figures[stage] or 0.0 for stage in stages)
-        rows.append([model, f"{figures['plain']:.1f}", *cells, f"{total:.1f}"])
+        fastlog = page.answer(f"split: {model}", "fastlog")
+        verdict = page.judge(f"Recorder with {model}", fastlog, RECORDER_MICROSECONDS)
+        rows.append([model, f"{figures['plain']:.1f}", *cells, f"{total:.1f}", f"{fastlog:.1f} of {verdict}"])
     for kind in ("chain", "RNN"):
         small, large = (_total(page, f"split: {kind} {size}", stages) for size in ("10k", "1M"))
         if small and large:
             verdict = page.judge(f"growth of {kind}", large / small, GROWTH)
             notes.append(f"{kind}: from 10k to 1M operations {large / small:.2f}x for each operation, {verdict}.")
-    columns = ["model", "plain", *stages, "together"]
+    columns = ["model", "plain", *stages, "together", "Recorder"]
     note = "Microseconds of processor time for each operation, all values kept; each stage is what it adds."
     return table("Tiny operations", columns, rows, note, *notes)
 
@@ -307,7 +312,9 @@ def peak_memory(page: Page) -> str:
             verdict = page.judge(f"peak memory of {tool}, {model}", ratio, PEAKS.get(tool))
             cells.append(f"{ratio:.2f} {verdict}".strip() if ratio else "")
         rows.append([model, f"{plain:.0f}", *cells])
-    note = "Peak of a process that builds the model and runs it once so, weights and torch included, as a ratio to plain."
+    note = (
+        "Peak of a process that builds the model and runs it once so, weights and torch included, as a ratio to plain."
+    )
     return table("Peak memory", ["model", "plain MB", *tools], rows, note)
 
 
@@ -359,7 +366,7 @@ def surroundings(page: Page, clock: str) -> str:
             "(one of it, or the number of threads, is the benchmark itself)."
         )
     clocks = {"wall": "elapsed", "cpu": "processor"}
-    lines.append(f"Ratios are of {clocks[clock]} time; tiny operations of processor time.")
+    lines.append(f"Ratios are of {clocks[clock]} time; tiny operations and imports of processor time.")
     return "\n".join(lines) + "\n"
 
 

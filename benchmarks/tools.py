@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tests.torchvision_models import torchvision_models
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-
-from tests.torchvision_models import torchvision_models
 
 Task = Callable[[], None]
 
@@ -269,9 +268,7 @@ TOOLS: dict[str, Tool] = {
     "three": Tool(three_layers),
     "fastlog nothing": Tool(recorder(lambda model: {"keep_op": lambda ctx: False}), passes=FASTLOG_PASSES),
     "fastlog one kind": Tool(recorder(one_kind), passes=FASTLOG_PASSES),
-    "fastlog stop": Tool(
-        recorder(lambda model: {**one_kind(model), "stop_after": "layer2.1"}), passes=FASTLOG_PASSES
-    ),
+    "fastlog stop": Tool(recorder(lambda model: {**one_kind(model), "stop_after": "layer2.1"}), passes=FASTLOG_PASSES),
     "gradients": Tool(gradients, base="backward"),
     "replay": Tool(validation(perturb=False)),
     "validate": Tool(validation(perturb=True)),

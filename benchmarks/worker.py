@@ -19,7 +19,6 @@ from importlib import metadata
 from typing import Any
 
 import torch
-
 from benchmarks.models import MODELS
 from benchmarks.tools import TOOLS, Task
 
