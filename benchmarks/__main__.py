@@ -24,17 +24,8 @@ from tests.jobs import Results
 DOCUMENT = ROOT / "benchmarks" / "results.md"
 STORES = ROOT / ".results"
 
-MODES = [
-    "everything",
-    "metadata",
-    "three",
-    "fastlog nothing",
-    "fastlog one kind",
-    "gradients",
-    "replay",
-    "validate",
-    "draw",
-]
+LOGS = ["everything", "metadata", "three"]
+MODES = [*LOGS, "fastlog nothing", "fastlog one kind", "gradients", "replay", "validate", "draw"]
 NO_TOOL = ["intercept", "floor", "hooks"]
 
 
@@ -65,7 +56,7 @@ QUICK = Plan(
 def tools_for(model: str) -> list[str]:
     """What is measured with a model."""
     if model.endswith("b16"):
-        return ["intercept", "floor", "everything", "metadata", "three", "torchlens newest"]
+        return ["intercept", "floor", *LOGS, "torchlens newest"]
     if model.startswith(("chain", "RNN")):
         here = ["intercept", "floor", "everything", "metadata", "fastlog nothing"]
         return [*here, *(peer for peer in PEERS if peer != "nnsight" or model.startswith("RNN"))]

@@ -3,8 +3,8 @@
 python -m benchmarks.gate            count, compare, fail if anything costs 5 % more than it did
 python -m benchmarks.gate --accept   write what was found to gate.json
 
-Counted by Valgrind, which gives the same number on a busy machine. Where there is none, or with `--calibrated`, processor
-time is compared with that of a loop that never changes; such figures are less steady, and kept apart.
+Counted by Valgrind, which gives the same number on a busy machine. Where there is none, or with `--calibrated`,
+processor time is compared with that of a loop that never changes; such figures are less steady, and kept apart.
 Each figure is the difference between a model with twice as many operations and one with as many, so that what a log
 costs once is not in it; captures are without what the plain forward costs.
 """

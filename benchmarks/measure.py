@@ -46,7 +46,7 @@ class Worker:
     """A process that holds a model; see worker.py."""
 
     def __init__(self, tool: str, model: str) -> None:
-        self.errors = tempfile.TemporaryFile("w+")
+        self.errors = tempfile.TemporaryFile("w+")  # noqa: SIM115  (it is read when the process has ended)
         self.process = subprocess.Popen(
             [python_of(tool), "-m", "benchmarks.worker", model],
             stdin=subprocess.PIPE,

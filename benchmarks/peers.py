@@ -1,7 +1,7 @@
 """Environments of the other tools, each in `.venv-peers/<name>`.
 
 Each has the tool and what it needs beyond torch; torch itself, torchvision and transformers are those of this
-environment, which a path file adds behind its own packages. So nothing is ever replaced here, and all run the same torch.
+environment, which a path file adds behind its own packages. So nothing is ever replaced here, and all use one torch.
 """
 
 from __future__ import annotations

@@ -43,9 +43,9 @@ EXPLANATION = """\
 
 Written by `make bench`. Ratios are to the plain forward of the same process, each run lying between two plain ones;
 the median, and in brackets the middle half of the rounds (lowest and highest where there are fewer than four). A full
-log keeps every value, builds the graph and prints it. *does nothing* is a bare interception of every torch call, *floor*
-one that keeps a reference to every result: no tool that has all values at hand can be much cheaper. A target counts as
-met at its number or at {above} times the floor, whichever is higher. Everything runs without autograd but for gradients.
+log keeps every value, builds the graph and prints it. *does nothing* is a bare interception of every torch call,
+*floor* one that keeps a reference to every result: no tool that has all values at hand can be much cheaper. A target
+counts as met at its number or at {above} times the floor, whichever is higher. All but gradients is without autograd.
 """
 
 
@@ -217,9 +217,9 @@ def other_tools(page: Page) -> str:
                 left.append((tool, entry["untouched"]))
     columns = ["model", "hooks", "torchvision's features", "full log", *PEERS, "newest / ours (at least 5x)"]
     text = [
-        "*hooks* are forward hooks on all modules without children; *torchvision's features* its feature extractor for all "
-        "nodes (made beforehand); torchlens logs and prints; nnsight caches what every module returns; torchview builds "
-        "the graph, without values. The last column is how many times the overhead of the newest torchlens is ours.",
+        "*hooks* are forward hooks on all modules without children; *torchvision's features* its feature extractor for "
+        "all nodes (made beforehand); torchlens logs and prints; nnsight caches what every module returns; torchview "
+        "builds the graph, without values. The last column is how many times the newest torchlens' overhead is ours.",
         *_left_behind(left),
         *(["Failed:\n\n" + "\n".join(f"- {note}" for note in notes)] if notes else []),
     ]
@@ -247,9 +247,9 @@ def other_modes(page: Page) -> str:
             cells.append(f"{page.cell(model, tool)} {verdict}".strip())
         rows.append([model, *cells])
     note = (
-        "fastlog: a pass in a Recorder of three, set-up included; *one kind* keeps ReLUs or LayerNorms, *stop* ends after a "
-        "quarter. Gradients are against forward and backward pass. replay and validate (with perturbation) are of a log "
-        "that is there; draw runs the model and writes an SVG."
+        "fastlog: one of three passes in a Recorder, set-up included; *one kind* keeps ReLUs or LayerNorms, *stop* ends "
+        "after a quarter. Gradients are against forward and backward pass. replay and validate (with perturbation) are "
+        "of a log that is there; draw runs the model and writes an SVG."
     )
     return table("Other modes", ["model", *tools], rows, note)
 

@@ -3,8 +3,8 @@
     python -m benchmarks.worker "ResNet-50 b1"
 
 One line of JSON on standard input asks for a run, `{"tool": "floor"}`; one line answers, with the seconds it took by
-the clock and of processor time: `{"seconds": 0.1, "cpu": 0.2}`, or `{"error": "..."}`. The first line says that the model
-is there, and with which versions.
+the clock and of processor time: `{"seconds": 0.1, "cpu": 0.2}`, or `{"error": "..."}`. The first line says that the
+model is there, and with which versions.
 """
 
 from __future__ import annotations
