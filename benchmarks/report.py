@@ -247,9 +247,9 @@ def other_modes(page: Page) -> str:
             cells.append(f"{page.cell(model, tool)} {verdict}".strip())
         rows.append([model, *cells])
     note = (
-        "fastlog: one of three passes in a Recorder, set-up included; *one kind* keeps ReLUs or LayerNorms, *stop* ends "
-        "after a quarter. Gradients are against forward and backward pass. replay and validate (with perturbation) are "
-        "of a log that is there; draw runs the model and writes an SVG."
+        "fastlog: one of three passes in a Recorder, set-up included; *one kind* keeps ReLUs or LayerNorms, *stop* "
+        "ends after a quarter. Gradients are against forward and backward pass. replay and validate (with "
+        "perturbation) are of a log that is there; draw runs the model and writes an SVG."
     )
     return table("Other modes", ["model", *tools], rows, note)
 
