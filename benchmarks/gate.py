@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks import callgrind
 from benchmarks.models import chain, rnn
 
 import torchlens as tl
+from benchmarks import callgrind
 
 FILE = Path(__file__).parent / "gate.json"
 OPERATIONS = 500

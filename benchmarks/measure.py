@@ -17,9 +17,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks import peers
 from benchmarks.peers import PEERS, ROOT
 from tests.jobs import Result, Results
+
+from benchmarks import peers
 
 START_LIMIT = 180.0  # seconds until a worker has its model
 UNTOUCHED = "untouched"  # what a plain forward costs after the tool was used, against before
