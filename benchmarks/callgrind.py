@@ -39,7 +39,10 @@ def run(command: Sequence[str], folder: Path) -> dict[str, int]:
     valgrind = ["valgrind", "--quiet", "--tool=callgrind", "--instr-atstart=no"]
     valgrind.append(f"--callgrind-out-file={folder}/counts")
     subprocess.run([*valgrind, *command], check=True)
-    return dict(_counted(file) for file in folder.glob("counts.*"))
+    counted = dict(_counted(file) for file in folder.glob("counts.*"))
+    if not counted:
+        raise RuntimeError("Valgrind ran the program but counted nothing: it did not understand the requests")
+    return counted
 
 
 def _counted(file: Path) -> tuple[str, int]:
@@ -65,4 +68,5 @@ class Counter:
         self._send(_DUMP_AT, ctypes.addressof(text))
 
     def _send(self, request: int, argument: int = 0) -> None:
-        self._request(ctypes.addressof((ctypes.c_uint64 * 6)(request, argument)))
+        numbers = (ctypes.c_uint64 * 6)(request, argument)
+        self._request(ctypes.addressof(numbers))

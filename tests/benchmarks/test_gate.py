@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import platform
+import sys
+from pathlib import Path
 
 import pytest
 from benchmarks.callgrind import Counter
 from benchmarks.gate import OPERATIONS, compare, each
+
+from benchmarks import callgrind
 
 
 def test_compare() -> None:
@@ -41,3 +45,22 @@ def test_counting_does_nothing_without_valgrind() -> None:
     done = []
     Counter()("name", lambda: done.append(1))
     assert done == [1]
+
+
+PROGRAM = """
+import sys
+sys.path.insert(0, {root!r})
+from benchmarks.callgrind import Counter
+count = Counter()
+for turns in (1000, 2000, 3000):
+    count(str(turns), lambda: sum(range(turns)) and [number * number for number in range(turns)])
+"""
+
+
+@pytest.mark.skipif(not callgrind.is_there(), reason="no Valgrind")
+def test_instructions_are_counted(tmp_path: Path) -> None:
+    root = str(Path(__file__).parents[2])
+    counts = callgrind.run([sys.executable, "-S", "-c", PROGRAM.format(root=root)], tmp_path)
+    first, second = counts["2000"] - counts["1000"], counts["3000"] - counts["2000"]
+    assert first > 10_000
+    assert second == pytest.approx(first, rel=0.2)
