@@ -35,7 +35,7 @@ class Plan:
     rounds: int = 15
     share: float = 8.0  # seconds for each tool with each model, after three rounds (one of another tool)
     limit: float = 40.0  # seconds for one run
-    minutes: float = 30.0  # no model is begun after that
+    minutes: float = 25.0  # no model is begun after that
     models: tuple[str, ...] = tuple(name for name in MODELS if not name.endswith("1M"))
     first_calls: tuple[str, ...] = ("AlexNet b1", "ResNet-50 b1", "GPT-2")
     sizes: tuple[tuple[str, int], ...] = (("10k", 3), ("100k", 2), ("1M", 1))  # with repeats
@@ -95,13 +95,12 @@ def main() -> None:
         unusable = {peer: why for peer in sorted(wanted) if (why := peers.prepare(peer))}
         if options.again:
             _forget(results, options)
-        started = time.monotonic()
+        if not options.questions:
+            race(plan, options, results, wanted, unusable)
         if options.questions or not options.models:
             print("questions that take a process each", flush=True)
             asked = [question for question in questions(plan) if question.tool not in PEERS or question.tool in wanted]
             answer_questions(asked, results, 5 * plan.limit)
-        if not options.questions:
-            race(plan, options, results, wanted, unusable, started)
     text = report(results.found, options.clock)
     print(f"\n{text}")
     if not options.quick:
@@ -109,14 +108,8 @@ def main() -> None:
         print(f"written to {DOCUMENT.relative_to(ROOT)}")
 
 
-def race(
-    plan: Plan,
-    options: argparse.Namespace,
-    results: Results,
-    wanted: set[str],
-    unusable: dict[str, str],
-    started: float,
-) -> None:
+def race(plan: Plan, options: argparse.Namespace, results: Results, wanted: set[str], unusable: dict[str, str]) -> None:
+    started = time.monotonic()
     for model in options.models or plan.models:
         todo = [tool for tool in tools_for(model) if f"{model}: {tool}" not in results.found]
         todo = [tool for tool in todo if tool not in PEERS or tool in wanted]

@@ -66,6 +66,7 @@ def report(found: Found, clock: str = "wall") -> str:
         held_memory(page),
         peak_memory(page),
         starting(page),
+        failures(page),
         surroundings(page, clock),
     ]
     head = EXPLANATION.format(above=ABOVE_FLOOR)
@@ -204,7 +205,7 @@ def full_log(page: Page) -> str:
 
 
 def other_tools(page: Page) -> str:
-    rows, notes, left = [], [], []
+    rows, left = [], []
     for model in page.models("everything"):
         ours, newest = page.median(model, "everything"), page.median(model, "torchlens newest")
         times = times_less(newest, ours) if ours and newest else None
@@ -216,10 +217,8 @@ def other_tools(page: Page) -> str:
                 f"{times:.1f}x{verdict.removeprefix(_short(-LESS_OVERHEAD))}" if times else "",
             ]
         )
-        for tool in ("features", *PEERS):
+        for tool in PEERS:
             entry = page.found.get(f"{model}: {tool}", {})
-            if entry.get("verdict") == "failed":
-                notes.append(f"{model}, {tool}: {entry['why']}")
             if "untouched" in entry:
                 left.append((tool, entry["untouched"]))
     columns = ["model", "hooks", "torchvision's features", "full log", *PEERS, "newest / ours (at least 5x)"]
@@ -228,7 +227,6 @@ def other_tools(page: Page) -> str:
         "all nodes (made beforehand); torchlens logs and prints; nnsight caches what every module returns; torchview "
         "builds the graph, without values. The last column is how many times the newest torchlens' overhead is ours.",
         *_left_behind(left),
-        *(["Failed:\n\n" + "\n".join(f"- {note}" for note in notes)] if notes else []),
     ]
     return table("Against other ways and other tools", columns, rows, *text)
 
@@ -345,6 +343,11 @@ def starting(page: Page) -> str:
             verdict = page.judge(f"first call with {model}", statistics.median(ratios), FIRST_CALL)
             rows.append([f"first log of a process against a later one, {model}", f"{shown(ratios)}x", verdict])
     return table("Starting", ["what", "figure", "limit"], rows)
+
+
+def failures(page: Page) -> str:
+    notes = [f"- {key}: {entry['why']}" for key, entry in page.found.items() if entry["verdict"] == "failed"]
+    return "\n".join(["## Not measured\n", *notes, ""]) if notes else ""
 
 
 def surroundings(page: Page, clock: str) -> str:

@@ -80,7 +80,7 @@ def test_other_tools() -> None:
     text = report(found)
     section = text[text.index("## Against") :]
     assert row(section, "GPT-2")[3:] == ["1.10", "", "1.40", "> 60 s, given up", "fails", "4.0x: **missed**"]
-    assert "GPT-2, torchview: TypeError: no" in text
+    assert "- GPT-2: torchview: TypeError: no" in text
     assert "after a tool was first used, against before: torchlens newest 1.07" in text
     assert "torchlens newest 9.9" in text
 
