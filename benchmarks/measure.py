@@ -58,6 +58,7 @@ class Worker:
             text=True,
         )
         self.about: Result | None = None
+        self.given_up: str | None = None
 
     def wait_until_ready(self) -> None:
         if self.about is None:
@@ -78,13 +79,16 @@ class Worker:
             selector.register(self.process.stdout, selectors.EVENT_READ)
             if not selector.select(limit):
                 self.stop()
-                raise TooLong(f"> {limit:.0f} s, given up")
+                self.given_up = f"> {limit:.0f} s, given up"
+                raise TooLong(self.given_up)
         line = self.process.stdout.readline()
         if not line:
             raise Failed(self._last_words())
         return json.loads(line)
 
     def _last_words(self) -> str:
+        if self.given_up is not None:
+            return f"the process was stopped: {self.given_up}"
         self.process.wait()
         self.errors.seek(0)
         lines = self.errors.read().strip().splitlines() or ["nothing said"]

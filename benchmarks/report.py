@@ -128,7 +128,7 @@ class Page:
         return f"{_short(limit)}: {'met' if met else '**missed**'}"
 
     def answers(self, key: str, field: str) -> list[float]:
-        return [answer[field] for answer in self.found.get(key, {}).get("answers", [])]
+        return [answer[field] for answer in self.found.get(key, {}).get("answers", []) if field in answer]
 
     def answer(self, key: str, field: str) -> float | None:
         values = self.answers(key, field)
@@ -271,7 +271,9 @@ def tiny_operations(page: Page) -> str:
         total = sum(figures[stage] or 0.0 for stage in stages)
         fastlog = page.answer(f"split: {model}", "fastlog")
         verdict = page.judge(f"Recorder with {model}", fastlog, RECORDER_MICROSECONDS)
-        rows.append([model, f"{figures['plain']:.1f}", *cells, f"{total:.1f}", f"{fastlog:.1f} of {verdict}"])
+        rows.append(
+            [model, f"{figures['plain']:.1f}", *cells, f"{total:.1f}", f"{fastlog:.1f} of {verdict}" if fastlog else ""]
+        )
     for kind in ("chain", "RNN"):
         small, large = (_total(page, f"split: {kind} {size}", stages) for size in ("10k", "1M"))
         if small and large:
