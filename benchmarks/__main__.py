@@ -87,28 +87,25 @@ def main() -> None:
     options = _options()
     plan = QUICK if options.quick else Plan()
     results = Results(STORES / ("bench-quick.jsonl" if options.quick else "bench.jsonl"))
-    if options.fresh:
-        results.file.unlink(missing_ok=True)
-        results.found.clear()
-    for key in [key for key, result in results.found.items() if result["verdict"] == "failed"]:
-        if key.partition(": ")[2] not in PEERS and not options.report:
-            del results.found[key]  # what should work is tried again
     if not options.report:
-        wanted = {peer for peer in PEERS if not options.peers or peer in options.peers}
-        unusable = {peer: why for peer in sorted(wanted) if (why := peers.prepare(peer))}
-        if options.again:
-            _forget(results, options)
-        if not options.questions:
-            race(plan, options, results, wanted, unusable)
-        if options.questions or not options.models:
-            print("questions that take a process each", flush=True)
-            asked = [question for question in questions(plan) if question.tool not in PEERS or question.tool in wanted]
-            answer_questions(asked, results, 5 * plan.limit)
+        _forget(results, options)
+        measure(plan, options, results)
     text = report(results.found, options.clock)
     print(f"\n{text}")
     if not options.quick:
         DOCUMENT.write_text(text)
         print(f"written to {DOCUMENT.relative_to(ROOT)}")
+
+
+def measure(plan: Plan, options: argparse.Namespace, results: Results) -> None:
+    wanted = {peer for peer in PEERS if not options.peers or peer in options.peers}
+    unusable = {peer: why for peer in sorted(wanted) if (why := peers.prepare(peer))}
+    if not options.questions:
+        race(plan, options, results, wanted, unusable)
+    if options.questions or not options.models:
+        print("questions that take a process each", flush=True)
+        asked = [question for question in questions(plan) if question.tool not in PEERS or question.tool in wanted]
+        answer_questions(asked, results, 5 * plan.limit)
 
 
 def race(plan: Plan, options: argparse.Namespace, results: Results, wanted: set[str], unusable: dict[str, str]) -> None:
@@ -144,14 +141,16 @@ def _was_too_slow(results: Results, model: str, tool: str) -> str | None:
 
 
 def _forget(results: Results, options: argparse.Namespace) -> None:
-    """What was asked for is measured again."""
-    for key in list(results.found):
+    """What is to be measured again: all, what was chosen, and what failed though it should work."""
+    if options.fresh:
+        results.file.unlink(missing_ok=True)
+        results.found.clear()
+    for key, result in list(results.found.items()):
         model, _, tool = key.partition(": ")
-        is_question = model not in MODELS
-        chosen = is_question == options.questions
-        chosen = chosen and (not options.models or is_question or model in options.models)
+        chosen = options.again and (model not in MODELS) == options.questions
+        chosen = chosen and (not options.models or options.questions or model in options.models)
         chosen = chosen and (not options.peers or tool in options.peers)
-        if chosen:
+        if chosen or (result["verdict"] == "failed" and tool not in PEERS):
             del results.found[key]
 
 
