@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from benchmarks.measure import Question, Race, answer_questions
 from benchmarks.models import MODELS
 from benchmarks.peers import PEERS, ROOT
-from benchmarks.report import report
+from benchmarks.report import report, shown
 from benchmarks.tools import TOOLS
 from tests.jobs import Results
 
@@ -123,11 +123,12 @@ def race(plan: Plan, options: argparse.Namespace, results: Results, wanted: set[
         if minutes > plan.minutes:
             print(f"{minutes:.0f} minutes are over: the same command goes on with {model}", flush=True)
             return
-        print(f"{minutes:4.1f} min  {model}: {', '.join(todo)}", flush=True)
+        print(f"{minutes:4.1f} min  {model}", flush=True)
         bases = {tool: TOOLS[tool].base for tool in todo}
         found = Race(model, todo, bases, plan.limit).run(options.rounds or plan.rounds, plan.share)
         for tool, result in found.items():
             results.add(f"{model}: {tool}", result)
+            print(f"          {tool}: {shown(result['ratios']) if 'ratios' in result else result['why']}", flush=True)
 
 
 def _was_too_slow(results: Results, model: str, tool: str) -> str | None:

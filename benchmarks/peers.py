@@ -42,6 +42,7 @@ def prepare(peer: str) -> str | None:
     print(f"setting up {peer} ...", flush=True)
     package, needed = PEERS[peer]
     pip = [sys.executable, "-m", "pip", "--python", python(peer), "install", "--quiet"]
+    pip += ["--constraint", str(ROOT / "constraints.txt")]
     commands = [
         [sys.executable, "-m", "venv", "--clear", "--without-pip", str(folder(peer))],
         [*pip, *needed],
