@@ -118,8 +118,8 @@ def compare(found: dict[str, float], known: dict[str, float], tolerance: float) 
         now, before = found.get(name), known.get(name)
         if now is None or before is None:
             passed = False
-            verdict = "is no longer counted" if now is None else "is new"
-            lines.append(f"{name:<16} {verdict}: accept the new figures")
+            figure = "no longer counted" if now is None else f"{now:,.0f}, new"
+            lines.append(f"{name:<16} {figure}: accept the new figures")
             continue
         change = now / before - 1
         verdict = "ok" if change <= tolerance else f"MORE THAN {tolerance:.0%} WORSE"
@@ -154,7 +154,7 @@ def main() -> int:
     if before["made with"] != made_with:
         print(f"gate.json was made with {before['made with']}, this is {made_with}: differences may come from there")
     if not passed:
-        print("\nThe hot path costs more than it did. If that is meant: make bench-gate ACCEPT=1")
+        print("\nFailed: the hot path costs more than it did, or is counted otherwise. If that is meant: ACCEPT=1")
     return int(not passed)
 
 
