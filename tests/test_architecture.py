@@ -30,7 +30,9 @@ FLOW = [
     "log",
     "fastlog",
     "api",
+    "cli",
     "__init__",
+    "__main__",
 ]
 
 
