@@ -10,7 +10,7 @@ ZOO := $(VENV)/.zoo
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test frameworks lint corpora zoo bench gallery clean
+.PHONY: help demo test package frameworks lint corpora zoo bench gallery clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 10
@@ -20,6 +20,10 @@ demo: $(READY)  ## set up everything, log the example model and draw it
 
 test: $(READY) lint  ## set up everything, check style and types, run the tests
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2
+
+package: $(READY)  ## build the sdist and the wheel into dist, and try the wheel where nothing else is installed
+	$(RUN) -m hatchling build
+	$(RUN) -m pytest tests/test_package.py
 
 # Without dependencies, which would bring a great deal; what they really need is there or named here.
 frameworks: $(READY)  ## the tests with accelerate and PyTorch Lightning
