@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: help demo test package frameworks lint corpora zoo bench gallery clean
 
 help:  ## list the commands
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 12
 
 demo: $(READY)  ## set up everything, log the example model and draw it
 	$(RUN) examples/demo.py
@@ -50,8 +50,8 @@ bench: $(READY)  ## cost of a log as ratios to a plain forward, and of the graph
 gallery: $(READY)  ## draw known models into docs/gallery
 	$(RUN) examples/gallery.py
 
-clean:  ## remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean:  ## remove the environment, caches and what was built
+	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # Without their dependencies, which would replace torch or the hub client; what they really need follows.
 $(ZOO): $(READY)

@@ -95,7 +95,8 @@ def test_what_is_in_the_wheel(built: tuple[Path, Path]) -> None:
 
 def test_what_is_in_the_sdist(built: tuple[Path, Path]) -> None:
     """What is needed to build, to test and to read; no pictures of the gallery."""
-    names = {name.partition("/")[2] for name in tarfile.open(built[0]).getnames()}
+    with tarfile.open(built[0]) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
     for name in ("README.md", "LICENSE", "CHANGELOG.md", "Makefile", "constraints.txt", "tests/models.py"):
         assert name in names
     assert [name for name in names if name.startswith(("docs/gallery", ".", "dist")) and name != ".gitignore"] == []
