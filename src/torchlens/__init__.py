@@ -38,7 +38,7 @@ from .log.backward import BackwardPass, GradFnLog
 from .log.layer_log import LayerLog
 from .log.model_log import Conditional, ModelLog
 from .log.op_log import OpLog
-from .log.records import BufferLog, ModuleLog, ModulePassLog, ParamLog
+from .log.parts import BufferLog, ModuleLog, ModulePassLog, ParamLog
 from .source import FuncCallLocation
 from .validate.backward import BackwardReport
 from .validate.lint import lint
