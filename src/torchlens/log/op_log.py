@@ -22,7 +22,7 @@ from ..graph.link import argument_values
 from ..graph.sites import user_stack
 from ..source import FuncCallLocation
 from ..words import human_size
-from . import backward, html, text
+from . import backward, text
 from .tables import Tabular
 
 
@@ -53,7 +53,9 @@ class OpLog(Tabular, Aliased):
         return text.describe_op(self)
 
     def _repr_html_(self) -> str:
-        return html.op_html(self)
+        from .html import op_html
+
+        return op_html(self)
 
     # ---- names ----------------------------------------------------------------------------------------------
 

@@ -13,7 +13,6 @@ from ..errors import LayerNotFoundError, near
 from ..graph.graph import Graph
 from ..graph.layers import used_params
 from ..words import counted, human_size
-from . import html
 from .tables import Tabular
 
 T = TypeVar("T")
@@ -56,7 +55,9 @@ class Accessor(Tabular, Generic[T]):
         return f"{counted(len(self), self.noun)}{lines}{more}"
 
     def _repr_html_(self) -> str:
-        return html.accessor_html(self)
+        from .html import accessor_html
+
+        return accessor_html(self)
 
     def _ipython_key_completions_(self) -> list[str]:
         return self.keys()
