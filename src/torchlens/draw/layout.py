@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .arrange import Arrangement, arrange, plan
 from .elements import Text, View
@@ -26,8 +27,7 @@ CURVE = 0.45  # makes a cubic curve a quarter of a circle
 Route = list[tuple[float, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class Rect:
+class Rect(NamedTuple):
     x: float
     y: float
     width: float
