@@ -2,8 +2,8 @@
 
     python benchmarks/draw.py [--largest N] [--limit SECONDS]
 
-All in CPU seconds, which other programs on the machine disturb less, but for the column of wall seconds (view and
-built-in together). The built-in renderer should need at most 1.5 s for 10,000 operations, view included, and stay close to linear.
+CPU seconds are disturbed less by other programs; the column "wall" is for view and built-in renderer together.
+The built-in renderer should need at most 1.5 s for 10,000 operations, view included, and stay close to linear.
 Graphviz is stopped after the limit (wall time), and not tried at larger sizes after that.
 """
 
@@ -121,9 +121,8 @@ def main() -> None:
     there = graphviz.is_there()
     if not there:
         print("Graphviz is not installed here: only the built-in renderer is timed\n")
-    print(
-        f"{'model':<12} {'operations':>10} {'view':>8} {'built-in':>9} {'together':>9} {'us/op':>6} {'wall':>6} {'Graphviz':>9}"
-    )
+    columns = f"{'view':>8} {'built-in':>9} {'together':>9} {'us/op':>6} {'wall':>6} {'Graphviz':>9}"
+    print(f"{'model':<12} {'operations':>10} {columns}")
     for name, build in MODELS.items():
         gave_up = not there
         for size in (size for size in SIZES if size <= arguments.largest):
