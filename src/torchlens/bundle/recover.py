@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from ..capture.records import Recording
 from ..errors import BundleError
 from .checks import blaming, integer, parse, read_small_file, text
-from .load import JOURNAL, StoredTensor, load_recording
+from .load import JOURNAL, StoredTensor, check_schema, load_recording
 from .records import read_tables
-from .save import FORMAT, MANIFEST, SCHEMA
+from .save import FORMAT, MANIFEST
 from .shards import Location, shard_name
 from .tensors import TensorTable
 
@@ -77,8 +77,7 @@ def open_journal(path: Path) -> Journal:
 def _check_head(head: Any) -> dict[str, Any]:
     if type(head) is not dict or head.get("format") != FORMAT:
         raise BundleError("it is not the journal of a torchlens bundle")
-    if integer(head["schema"], 1) > SCHEMA:
-        raise BundleError(f"it has schema {head['schema']}, but this version reads up to {SCHEMA}")
+    check_schema(head["schema"])
     return head
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import secrets
@@ -17,12 +16,13 @@ from ..capture.records import Recording
 from ..capture.surroundings import collector_held_off
 from ..errors import BundleError
 from .checks import writing
+from .hashing import hash_of
 from .records import RecordEncoder, Tables, write_tables
 from .shards import ShardEntry, ShardWriter
 from .tensors import TensorEncoder
 
 FORMAT = "torchlens bundle"
-SCHEMA = 1  # raised when an older reader would misread what is written
+SCHEMA = 2  # raised when an older reader would misread what is written
 MANIFEST, METADATA = "manifest.json", "metadata.json"
 
 
@@ -88,7 +88,7 @@ def finish(folder: Path, tables: Tables, shards: Sequence[ShardEntry]) -> None:
         "format": FORMAT,
         "schema": SCHEMA,
         "torch": str(torch.__version__),
-        "metadata": {"bytes": len(metadata), "sha256": hashlib.sha256(metadata).hexdigest()},
+        "metadata": {"bytes": len(metadata), "xxh3": hash_of(metadata)},
         "shards": [entry._asdict() for entry in shards],
     }
     with writing(folder / MANIFEST):

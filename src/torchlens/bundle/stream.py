@@ -23,10 +23,11 @@ from .._torch import UninitializedTensorMixin, is_functorch_wrapped
 from ..capture.records import Recording, Stored, Value
 from ..errors import BundleError
 from .checks import writing
+from .hashing import hash_of
 from .load import JOURNAL
 from .records import RecordEncoder, plain_tables, shared_tables, write_tables
 from .save import FORMAT, SCHEMA, Names, check_target, finish
-from .shards import Blob, ShardWriter, sha256_of
+from .shards import Blob, ShardWriter
 from .tensors import Memory, TensorEncoder, TensorTable, plain_tensor
 
 #: Bytes of tensors that may wait to be written; a single larger one waits alone.
@@ -178,14 +179,14 @@ class TensorStream:
     def _store(self, name: str, memory: Memory) -> Blob:
         """Write a stretch of memory, unless the same has been written before: what a view looks at, mostly."""
         data = memory.data
-        glimpse = (data.nbytes, memory.dtype, bytes(data[:64]), bytes(data[-64:]))
+        glimpse = (data.nbytes, memory.dtype, bytes(data[:: data.nbytes // 256 + 1]))
         known = self._seen.setdefault(glimpse, {})
-        digest = sha256_of(data) if known else None
-        if digest is not None and digest in known:
-            return known[digest]
-        blob = self._shards.append(self._names.unique(name), memory.dtype, memory.shape, data, digest)
+        before = known.get(hash_of(data)) if known else None
+        if before is not None:
+            return before
+        blob = self._shards.append(self._names.unique(name), memory.dtype, memory.shape, data)
         location = self._shards.last()
-        known[location.sha256] = blob
+        known[location.xxh3] = blob
         self.table.storages.append(location)
         return blob
 
