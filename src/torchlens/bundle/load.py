@@ -13,10 +13,11 @@ from torch.nn import Parameter
 from ..capture.records import Recording, Stored
 from ..capture.surroundings import collector_held_off
 from ..errors import BundleError
-from .checks import blaming, each, integer, open_file, parse, read_small_file, text
+from .checks import blaming, each, integer, parse, text
+from .files import FORMAT, JOURNAL, MANIFEST, METADATA, SCHEMA, open_file, read_small_file
 from .hashing import hash_of
 from .records import read_tables
-from .save import FORMAT, MANIFEST, METADATA, SCHEMA
+from .replace import not_there
 from .shards import Blob, Location, ShardEntry, locate, shard_name
 from .tensors import TensorTable
 
@@ -65,7 +66,7 @@ def _load(path: Path, lazy: bool) -> Recording:
 def open_bundle(path: Path) -> tuple[dict[str, Any], TensorTable]:
     """The tables of a bundle, and its tensors, which stay in the files until they are asked for."""
     if not path.is_dir():
-        raise BundleError(f"{path} is not a folder; tl.save makes one" if path.exists() else f"{path} does not exist")
+        raise not_there(path)
     manifest = parse(read_small_file(path, MANIFEST, _LARGEST_MANIFEST), f"{path / MANIFEST}")
     with blaming(str(path / MANIFEST)):
         shards = _check_manifest(manifest)
@@ -80,9 +81,6 @@ def open_bundle(path: Path) -> tuple[dict[str, Any], TensorTable]:
 def _as(tensor: Tensor, requires_grad: bool | None) -> Tensor:
     """A parameter, if it is said whether it requires grad."""
     return tensor if requires_grad is None else Parameter(tensor, requires_grad)
-
-
-JOURNAL = "journal.jsonl"
 
 
 def _check_manifest(manifest: Any) -> list[ShardEntry]:

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from ..errors import BundleError
-from .checks import blaming, integer, one_of, open_file, parse, sizes, text, writing
+from .checks import blaming, integer, one_of, parse, sizes, text
+from .files import open_file, writing
 from .hashing import PIECE, hash_of, new_hash
 
 #: The names that safetensors has for types. What has none is stored as bytes; the metadata tells what they are.
