@@ -19,7 +19,7 @@ from tests.torchvision_models import torchvision_models
 from torch import Tensor, nn
 
 import torchlens as tl
-from torchlens.bundle import records
+from torchlens.bundle.rows import PLAIN
 from torchlens.capture.records import Call, ModuleCall, Recording, Value
 
 
@@ -101,8 +101,8 @@ def test_a_loaded_log_can_be_saved_again(tmp_path: Path) -> None:
 
 
 def test_nothing_of_a_recording_is_forgotten() -> None:
-    """Whoever adds a field to a record meets this test: the field belongs into bundle/records.py as well."""
-    saved = {*records._PLAIN, "completeness", "modules", "param_infos", "buffer_infos", "values", "params", "calls",
+    """Whoever adds a field to a record meets this test: the field belongs into bundle/encode.py and decode.py."""
+    saved = {*PLAIN, "completeness", "modules", "param_infos", "buffer_infos", "values", "params", "calls",
              "module_calls", "events", "output", "seed", "gradients"}  # fmt: skip
     of_the_process = {"chooser", "connections", "options", "param_versions"}
     assert {field.name for field in dataclass_fields(Recording)} == saved | of_the_process

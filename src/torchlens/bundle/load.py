@@ -14,9 +14,9 @@ from ..capture.records import Recording, Stored
 from ..capture.surroundings import collector_held_off
 from ..errors import BundleError
 from .checks import blaming, each, integer, parse, text
+from .decode import read_tables
 from .files import FORMAT, JOURNAL, MANIFEST, METADATA, SCHEMA, open_file, read_small_file
 from .hashing import hash_of
-from .records import read_tables
 from .replace import not_there
 from .shards import Blob, Location, ShardEntry, locate, shard_name
 from .tensors import TensorTable

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from ..capture.records import Recording
 from ..errors import BundleError
 from .checks import blaming, integer, parse, text
+from .decode import read_tables
 from .files import FORMAT, JOURNAL, MANIFEST, read_small_file
 from .load import StoredTensor, check_schema, load_recording
-from .records import read_tables
 from .replace import not_there, put_back
 from .shards import Location, shard_name
 from .tensors import TensorTable

@@ -13,10 +13,11 @@ import torch
 from ..capture.records import Recording
 from ..capture.surroundings import collector_held_off
 from ..errors import BundleError
+from .encode import RecordEncoder, write_tables
 from .files import FORMAT, MANIFEST, METADATA, SCHEMA, sync_folder, write_durably, writing
 from .hashing import hash_of
-from .records import RecordEncoder, Tables, write_tables
 from .replace import beside, replace
+from .rows import Tables
 from .shards import ShardEntry, ShardWriter
 from .tensors import TensorEncoder
 

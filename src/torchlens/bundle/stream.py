@@ -22,9 +22,9 @@ from torch import Tensor
 from .._torch import UninitializedTensorMixin, is_functorch_wrapped
 from ..capture.records import Recording, Stored, Value
 from ..errors import BundleError
+from .encode import RecordEncoder, plain_tables, shared_tables, write_tables
 from .files import FORMAT, JOURNAL, SCHEMA, writing
 from .hashing import hash_of
-from .records import RecordEncoder, plain_tables, shared_tables, write_tables
 from .save import Names, check_target, finish
 from .shards import Blob, ShardWriter
 from .tensors import Memory, TensorEncoder, TensorTable, plain_tensor
