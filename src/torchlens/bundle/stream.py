@@ -112,18 +112,23 @@ class TensorStream:
         """Wait until everything has been written, and finish the files; return what the manifest says about them."""
         self.drain()
         entries = self._shards.close()
-        os.close(self._journal)
+        self._close_journal()
         return entries
 
     def abandon(self) -> None:
-        """Leave the folder as it is; what is whole in it can be recovered."""
+        """Leave the folder as it is; what is whole in it can be recovered. Also after `close`."""
         with self._turn:
             self._closing = True
             self._queue.clear()
             self._turn.notify_all()
         self._thread.join()
         self._shards.abandon()
-        os.close(self._journal)
+        self._close_journal()
+
+    def _close_journal(self) -> None:
+        if self._journal >= 0:
+            os.close(self._journal)
+            self._journal = -1
 
     def _check(self) -> None:
         if self.failure is not None:
@@ -204,13 +209,15 @@ class RecordingStream:
         self._folder = folder
         self._keep = keep_in_memory
         self._numbers: dict[int, tuple[int | None, Any]] = {}  # of tensors, by value
+        self._begun = False
         check_target(folder, overwrite=False)
 
     def begin(self, recording: Recording) -> None:
         """The forward pass is about to begin."""
         self._recording = recording
         self._stream = TensorStream(self._folder, {"tables": plain_tables(recording)})
-        self._journal = _Journal(recording, self._stream.encoder)
+        self._journal = _Journal(recording)
+        self._begun = True
 
     def put(self, value: Value) -> None:
         """What was kept of a value is wanted: write it. Called once for each value."""
@@ -260,13 +267,14 @@ class RecordingStream:
 
     def abandon(self) -> None:
         """Something went wrong: leave what is there to be recovered."""
-        self._stream.abandon()
+        if self._begun:
+            self._stream.abandon()
 
 
 class _Journal:
     """The records that became known between one tensor and the next, as rows."""
 
-    def __init__(self, recording: Recording, tensors: TensorEncoder) -> None:
+    def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._encoder = RecordEncoder(
             recording, TensorEncoder(_nowhere), activations=False, gradients=False, arguments=False

@@ -112,7 +112,7 @@ def load(path: str | os.PathLike[str]) -> Recording:
     >>> recording["relu_1_2"].activation.shape, recording[0].sample_id
     (torch.Size([5, 5]), 'first')
 
-    Nothing in the files is run or imported; what was altered or damaged is refused.
+    Nothing in the files is run or imported; what is damaged or makes no sense is refused.
     """
     folder = Path(path)
     if not (folder / MANIFEST).exists() and (folder / JOURNAL).exists():
