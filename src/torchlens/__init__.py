@@ -39,7 +39,7 @@ from .log.backward import BackwardPass, GradFnLog
 from .log.layer_log import LayerLog
 from .log.model_log import Conditional, ModelLog
 from .log.op_log import OpLog
-from .log.records import BufferLog, ModuleLog, ModulePassLog, ParamLog
+from .log.parts import BufferLog, ModuleLog, ModulePassLog, ParamLog
 from .source import FuncCallLocation
 
 if TYPE_CHECKING:
@@ -125,4 +125,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    return __all__

@@ -275,7 +275,8 @@ def save(
 
     Args:
         log: the log.
-        path: the folder to make. It appears when all of it is there: a crash leaves what was there before, or nothing.
+        path: the folder to make. It appears when all of it is on the disk: a crash leaves what was there before, or
+            nothing.
         overwrite: replace a bundle that is there; anything else that is there is never replaced.
         include_activations: False leaves the values out, and saves all that is known about them.
         include_gradients: False leaves out what backward passes brought.
@@ -311,8 +312,8 @@ def load(path: str | PathLike[str], lazy: bool = False) -> ModelLog:
     With `lazy=True` only the metadata is read; a tensor is read when it is asked for, and
     `layer.materialize_activation()` keeps it. Every tensor is checked against its hash when it is read.
 
-    A bundle that is damaged, was altered or comes from a newer version is a `BundleError`. Functions are known by name:
-    computing again (`log.validate()`) works for torch's own.
+    A bundle that is damaged, makes no sense or comes from another version is a `BundleError`. Functions are known by
+    name: computing again (`log.validate()`) works for torch's own.
     """
     return ModelLog.load(path, lazy)
 
@@ -325,7 +326,8 @@ def recover(path: str | PathLike[str]) -> ModelLog:
     12
 
     The log ends with the last tensor that was written whole; `log.warnings` says what is missing. Its tensors stay in
-    the files and are read when they are asked for; `save` makes a bundle of them.
+    the files and are read when they are asked for; `save` makes a bundle of them. A bundle that had just been put aside
+    to be replaced by `save` when the process died is put back.
     """
     from .bundle.recover import recover_recording
 
@@ -435,12 +437,15 @@ def _annotated(error: BaseException, recording: Recording, log: ModelLog) -> Bas
     with contextlib.suppress(AttributeError, TypeError):  # an exception may refuse new attributes
         error.partial_log = log  # type: ignore[attr-defined]
     if sys.version_info >= (3, 11):
-        error.add_note(_progress(recording))
+        error.add_note(
+            f"torchlens: {how_far(recording)} (what was logged until then is in this exception's partial_log)"
+        )
     return error
 
 
-def _progress(recording: Recording) -> str:
-    note = f"torchlens: the forward pass raised after {len(recording.calls)} operations"
+def how_far(recording: Recording) -> str:
+    """Where a forward pass was when it raised."""
+    note = f"the forward pass raised after {len(recording.calls)} operations"
     if recording.calls:
         last = recording.calls[-1]
         stack = user_stack(recording, last.site, last.module_call)
@@ -451,4 +456,4 @@ def _progress(recording: Recording) -> str:
             note += f" in {module.address or 'the model itself'}"
         if where is not None:
             note += f", {where.file}:{where.line}"
-    return note + " (what was logged until then is in this exception's partial_log)"
+    return note

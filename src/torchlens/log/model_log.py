@@ -18,7 +18,7 @@ from ..capture.containers import reconstructed
 from ..capture.dispatcher import Completeness
 from ..capture.records import Recording, Value
 from ..capture.within import recorded
-from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError, PassNeededError
+from ..errors import ArgumentError, FidelityWarning, PassNeededError
 from ..graph.graph import Graph
 from ..graph.layers import used_params
 from ..options import Options
@@ -26,9 +26,9 @@ from ..words import human_size
 from . import text
 from .backward import BackwardPass, GradFnLog, check_loss, gradients_of, memory_of
 from .layer_log import LayerLog
-from .lookup import Lookup
+from .lookup import Lookup, numbered
 from .op_log import OpLog
-from .records import Accessor, BufferLog, ModuleLog, ParamLog, buffers_of, modules_of, params_of
+from .parts import Accessor, BufferLog, ModuleLog, ParamLog, buffers_of, modules_of, params_of
 from .settle import settle
 from .settle_autograd import settle_autograd
 from .summary import Text, summarize
@@ -95,6 +95,11 @@ class ModelLog(Tabular, Aliased):
     def __repr__(self) -> str:
         return text.describe_log(self)
 
+    def _repr_html_(self) -> str:
+        from .html import log_html
+
+        return log_html(self)
+
     def _table_records(self) -> Iterable[OpLog]:
         return self
 
@@ -119,21 +124,14 @@ class ModelLog(Tabular, Aliased):
             number = key.__index__()
         except AttributeError:
             raise TypeError(f"a log is indexed by a name, a number or a slice, not {key!r}") from None
-        return self._op(self._numbered(number))
+        listed = self.graph.listed
+        return self._op(listed[numbered(number, len(listed))])
 
     def _op(self, place: int) -> OpLog:
         op = self._ops.get(place)
         if op is None:
             op = self._ops[place] = OpLog(self.graph, place)
         return op
-
-    def _numbered(self, number: int) -> int:
-        listed = self.graph.listed
-        if not -len(listed) <= number < len(listed):
-            raise LayerNotFoundError(
-                f"no operation {number}: the log has {len(listed)}, numbered 0 to {len(listed) - 1}"
-            )
-        return listed[number]
 
     def _layer(self, layer: int) -> OpLog | LayerLog:
         """A layer of the graph by its number: its only operation, or all its passes."""
