@@ -10,16 +10,20 @@ ZOO := $(VENV)/.zoo
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test frameworks lint corpora zoo bench gallery clean
+.PHONY: help demo test package frameworks lint corpora zoo bench bench-parts bench-gate gallery clean
 
 help:  ## list the commands
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 13
 
 demo: $(READY)  ## set up everything, log the example model and draw it
 	$(RUN) examples/demo.py
 
 test: $(READY) lint  ## set up everything, check style and types, run the tests
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2
+
+package: $(READY)  ## build the sdist and the wheel into dist, and try the wheel where nothing else is installed
+	$(RUN) -m hatchling build
+	$(RUN) -m pytest tests/test_package.py
 
 # Without dependencies, which would bring a great deal; what they really need is there or named here.
 frameworks: $(READY)  ## the tests with accelerate and PyTorch Lightning
@@ -37,29 +41,34 @@ corpora: $(READY)  ## log and validate PyTorch's operator and module databases, 
 zoo: $(READY) $(ZOO)  ## log and validate the models of public zoos, write docs/zoo.md (resumable)
 	$(RUN) -m tests.zoo $(if $(FRESH),--fresh)
 
-bench: $(READY)  ## cost of a log as ratios to a plain forward, and of the graph passes
-	$(RUN) benchmarks/overhead.py
-	$(RUN) benchmarks/graph.py
-	$(RUN) benchmarks/fastlog.py
-	$(RUN) benchmarks/persist.py
-	$(RUN) benchmarks/validate.py
+bench: $(READY)  ## what logs cost against the plain forward and other tools, write benchmarks/results.md (resumable)
+	$(RUN) -m benchmarks $(if $(FRESH),--fresh) $(if $(QUICK),--quick)
+
+bench-parts: $(READY)  ## what single parts cost: graph passes, saving and loading, drawing, validation
+	$(RUN) -m benchmarks.graph
+	$(RUN) -m benchmarks.persist
+	$(RUN) -m benchmarks.draw
+	$(RUN) -m benchmarks.validate
+
+bench-gate: $(READY)  ## fail if the hot path has become slower (ACCEPT=1: these figures from now on)
+	$(RUN) -m benchmarks.gate $(if $(ACCEPT),--accept)
 
 gallery: $(READY)  ## draw known models into docs/gallery
 	$(RUN) examples/gallery.py
 
-clean:  ## remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean:  ## remove the environments, caches and what was built
+	rm -rf $(VENV) .venv-peers dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # Without their dependencies, which would replace torch or the hub client; what they really need follows.
 $(ZOO): $(READY)
 	$(RUN) -m pip install --quiet --no-deps timm torch_geometric diffusers
-	$(RUN) -m pip install --quiet aiohttp importlib_metadata psutil pyparsing requests xxhash
+	$(RUN) -m pip install --quiet aiohttp importlib_metadata psutil pyparsing requests
 	touch $@
 
 # torchvision comes without its dependencies: its requirement names a build of torch that not every machine has.
 $(READY): constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet torch numpy safetensors
+	$(RUN) -m pip install --quiet torch numpy safetensors xxhash
 	$(RUN) -m pip install --quiet --no-deps torchvision
 	$(RUN) -m pip install --quiet pillow transformers networkx pandas pyarrow resvg_py pytest pytest-xdist hypothesis ruff mypy hatchling editables
 	$(RUN) -m pip install --quiet expecttest scipy

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -42,7 +41,7 @@ def apply_override(element: Element, override: Override | None, *records: Any) -
             continue
         name, value = _checked(element, given, value(*records) if callable(value) else value)
         changes[name] = value
-    return dataclasses.replace(element, **changes)
+    return element._replace(**changes)
 
 
 def _mapping(wanted: Any) -> Mapping[str, Any]:
@@ -58,7 +57,7 @@ def _checked(element: Node | Edge | Group, given: str, value: Any) -> tuple[str,
     lines = "label" if isinstance(element, Edge) else "lines"
     if name in ("label", "lines"):
         return lines, _lines(value)
-    usable = {"tooltip", "shape", "pen", "dashed", *_COLORS} & {field.name for field in dataclasses.fields(element)}
+    usable = {"tooltip", "shape", "pen", "dashed", *_COLORS} & set(element._fields)
     if name not in usable:
         names = [*usable, "label"]
         raise ArgumentError(f"no attribute {given!r}{near(given, names)} There are {', '.join(sorted(names))}")

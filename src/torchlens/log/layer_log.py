@@ -40,6 +40,11 @@ class LayerLog(Tabular, Aliased):
     def __repr__(self) -> str:
         return text.describe_layer(self)
 
+    def _repr_html_(self) -> str:
+        from .html import layer_html
+
+        return layer_html(self)
+
     def _table_records(self) -> Iterable[OpLog]:
         return self.passes.values()
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..aliases import LAYER_ATTRIBUTES, Aliased
 from ..capture.containers import rebuild
-from ..capture.naming import grad_fn_name, operator_of
+from ..capture.naming import func_name, grad_fn_name
 from ..capture.records import Call, Value, fetched
 from ..graph import ancestry
 from ..graph.graph import Graph
@@ -51,6 +51,11 @@ class OpLog(Tabular, Aliased):
 
     def __repr__(self) -> str:
         return text.describe_op(self)
+
+    def _repr_html_(self) -> str:
+        from .html import op_html
+
+        return op_html(self)
 
     # ---- names ----------------------------------------------------------------------------------------------
 
@@ -261,10 +266,7 @@ class OpLog(Tabular, Aliased):
     @property
     def func_name(self) -> str | None:
         """The function's name; for an operator its special method, `__add__`."""
-        call = self._call
-        if call is None or self.is_output_layer:
-            return None
-        return operator_of(call) or call.function.name
+        return func_name(self._value, self._graph.recording.calls)
 
     @property
     def func_time(self) -> float:
