@@ -1,6 +1,6 @@
 """What it costs to prove a log of ResNet-50 right, as ratios to the plain forward.
 
-    python benchmarks/validate.py [--rounds N]
+    python -m benchmarks.validate [--rounds N] [--cpu]
 
 "replay" computes every operation of a finished log again and compares (`log.validate(perturb=False)`); "perturb" also
 changes every parent in turn (`log.validate()`); "in all" is `validate_model_activations`, which besides runs the model
@@ -13,17 +13,13 @@ from __future__ import annotations
 import argparse
 import gc
 import statistics
-import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
+from benchmarks.models import vision
 
 import torchlens as tl
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.torchvision_models import torchvision_models
 
 #: The ratios it may cost.
 TARGETS = {"replay": 1.7, "perturb": None, "in all": 9.0}
@@ -31,7 +27,7 @@ TARGETS = {"replay": 1.7, "perturb": None, "in all": 9.0}
 
 def runs() -> dict[str, Callable[[], object]]:
     """A plain forward, and what is compared with it."""
-    model, x = torchvision_models().resnet50().eval(), torch.rand(1, 3, 224, 224)
+    model, x = vision("resnet50", batch=1)
     log = tl.log_forward_pass(model, x)
     return {
         "plain": lambda: model(x),
