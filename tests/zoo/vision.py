@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
+from unittest import mock
 
 import torch
 from tests.torchvision_models import torchvision_models
@@ -60,9 +62,15 @@ def model(name: str) -> nn.Module:
             options |= {key: value for key, value in _DETECTION.items() if key.startswith(prefixes)}
     if name.startswith("vit_"):
         options["image_size"] = 28 if name == "vit_h_14" else 32
-    if name == "mvit_v1_b":
-        options |= {"spatial_size": (64, 64), "temporal_size": 8}
+    if name.startswith("mvit_"):  # their sizes are fixed one call further in
+        maker = partial(_smaller_mvit, models.video.mvit._mvit)
+        with mock.patch.object(models.video.mvit, "_mvit", maker):
+            return models.get_model(name, **options)
     return models.get_model(name, **options)
+
+
+def _smaller_mvit(make: Callable[..., nn.Module], **options: Any) -> nn.Module:
+    return make(**{**options, "spatial_size": (64, 64), "temporal_size": 8})
 
 
 def _inputs(name: str) -> Iterator[tuple[list[Any], dict[str, Any]]]:
