@@ -38,10 +38,12 @@ def main() -> int:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     results = Results(RESULTS)
     results.forget(jobs, FAILED)
-    run_jobs(jobs, work, results, processes=options.processes, seconds=1800, describe=describe)
-    text = document(jobs, results.found)
-    DOCUMENT.parent.mkdir(exist_ok=True)
-    DOCUMENT.write_text(text)
+    try:
+        run_jobs(jobs, work, results, processes=options.processes, seconds=1800, describe=describe)
+    finally:
+        text = document(jobs, results.found)
+        DOCUMENT.parent.mkdir(exist_ok=True)
+        DOCUMENT.write_text(text)
     print(text)
     return int(any(result["verdict"] == FAILED for result in results.found.values()))
 
