@@ -2,7 +2,7 @@
 
 A block ends like a cell of a notebook: if its last line is an expression, its value is shown. What a block shows stands
 in the plain block that follows it; a block may show nothing. An expression with a comment `# -> value` has that value.
-If the block is to raise, the last line of what it shows is the exception.
+If the block is to raise, the last thing that it shows is the exception.
 """
 
 from __future__ import annotations
@@ -17,21 +17,33 @@ from pathlib import Path
 from typing import Any
 
 _BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n(\n*^```(text)?\n(?P<shown>.*?)^```\n)?", re.MULTILINE | re.DOTALL)
-_VALUE = re.compile(r"# -> (.*)$")
+_VALUE = re.compile(r"(?<=# -> ).*$")
 
 
 @dataclass(frozen=True)
 class Block:
+    """A Python block of a page, with where its code and what it shows stand in the text."""
+
     code: str
-    line: int  # in the page
+    line: int
+    code_span: tuple[int, int]
     shown: str | None
-    span: tuple[int, int]  # where the text shown is in the page
+    shown_span: tuple[int, int]
+
+    def may_raise(self, error: Exception) -> bool:
+        return re.search(rf"^{type(error).__name__}\b", self.shown or "", re.MULTILINE) is not None
 
 
 def blocks_of(text: str) -> list[Block]:
     """The Python blocks of a page."""
     blocks = [
-        Block(match["code"], text.count("\n", 0, match.start()) + 2, match["shown"], match.span("shown"))
+        Block(
+            code=match["code"],
+            line=text.count("\n", 0, match.start()) + 2,
+            code_span=match.span("code"),
+            shown=match["shown"],
+            shown_span=match.span("shown"),
+        )
         for match in _BLOCK.finditer(text)
     ]
     assert len(blocks) == text.count("```python"), "a Python block that is indented would not be run"
@@ -55,44 +67,46 @@ class Page:
 
     def check(self, update: bool) -> None:
         """Run all blocks; compare what they show with the page, or rewrite it."""
-        new, end, wrong = "", 0, []
+        changes = []
         for block in blocks_of(self.text):
-            shown = self._run(block)
+            code, shown = self._run(block)
+            if code != block.code:
+                changes.append((block.code_span, code))
             if block.shown is not None and timeless(shown) != timeless(block.shown):
-                wrong.append(f"{self.path.name}:{block.line} shows\n{shown}\nand not\n{block.shown}")
-                start, stop = block.span
-                new, end = new + self.text[end:start] + shown.rstrip() + "\n", stop
-        if wrong and update:
-            self.path.write_text(new + self.text[end:], encoding="utf-8")
-        assert update or not wrong, "\n".join(wrong) + "\npytest --update-golden accepts the change"
+                changes.append((block.shown_span, shown.rstrip() + "\n"))
+        text = self.text
+        for (start, stop), new in reversed(changes):
+            text = text[:start] + new + text[stop:]
+        if update and changes:
+            self.path.write_text(text, encoding="utf-8")
+        assert update or text == self.text, f"{self.path.name}: pytest --update-golden accepts the change"
 
-    def _run(self, block: Block) -> str:
-        """What a block prints, and the value of its last expression."""
-        lines_before = self._source.count("\n")
+    def _run(self, block: Block) -> tuple[str, str]:
+        """The code of a block with the values that its expressions really have, and what it shows."""
+        first = self._source.count("\n")
         self._source += block.code
         self.script.write_text(self._source, encoding="utf-8")  # for whoever shows a line of it
-        statements = ast.parse("\n" * lines_before + block.code).body
-        source = self._source.splitlines()
+        lines = block.code.splitlines()
         shown = io.StringIO()
         with redirect_stdout(shown), warnings.catch_warnings(record=True) as warned:
             warnings.simplefilter("always")
             try:
-                for statement in statements:
+                for statement in ast.parse("\n" * first + block.code).body:
                     value = self._execute(statement)
-                    expected = _VALUE.search(source[(statement.end_lineno or 1) - 1])
-                    if expected is not None:
-                        assert repr(value) == expected[1], f"{source[statement.lineno - 1]}: it is {value!r}"
-                if value is not None and not expected:
+                    last = (statement.end_lineno or 1) - first - 1
+                    if _VALUE.search(lines[last]):
+                        lines[last] = _VALUE.sub(lambda _, value=value: repr(value), lines[last])
+                        value = None
+                if value is not None:
                     print(repr(value))
             except Exception as error:
-                line = f"{type(error).__name__}: {error}"
-                if block.shown is None or not block.shown.rstrip().splitlines()[-1].startswith(type(error).__name__):
-                    raise AssertionError(f"{self.path.name}:{block.line} raised {line}") from error
-                print(line)
-        said = [f"{warning.category.__name__}: {warning.message}\n" for warning in warned]
-        if said and block.shown is None:
-            raise AssertionError(f"{self.path.name}:{block.line} warned {said}")
-        return "".join(said) + shown.getvalue()
+                if not block.may_raise(error):
+                    where = f"{self.path.name}:{block.line}"
+                    raise AssertionError(f"{where} raised {type(error).__name__}: {error}") from error
+                print(f"{type(error).__name__}: {error}")
+        said = "".join(f"{warning.category.__name__}: {warning.message}\n" for warning in warned)
+        assert not said or block.shown is not None, f"{self.path.name}:{block.line} warned: {said}"
+        return "\n".join(lines) + "\n", said + shown.getvalue()
 
     def _execute(self, statement: ast.stmt) -> Any:
         """The value of an expression; None for other statements."""
