@@ -52,7 +52,7 @@ def blocks_of(text: str) -> list[Block]:
 
 def timeless(text: str) -> str:
     """Without what differs from run to run."""
-    return re.sub(r"Time elapsed: .*", "Time elapsed:", text).strip()
+    return re.sub(r"(Time elapsed|Time): .*", r"\1:", text).strip()
 
 
 class Page:
