@@ -61,9 +61,9 @@ class ValidationReport:
     def __str__(self) -> str:
         verdict = "Valid" if self else f"NOT valid, {counted(len(self.problems), 'problem')}"
         lines = [
-            f"{verdict}: {counted(len(self.replayed), 'operation')} replayed, {counted(self.perturbed, 'parent')} perturbed "
-            f"({len(self.without_influence)} had no influence at these values), "
-            f"{counted(len(self.given), 'tensor')} given."
+            f"{verdict}: {counted(len(self.replayed), 'operation')} replayed, "
+            f"{counted(self.perturbed, 'parent')} perturbed ({len(self.without_influence)} had no influence at these "
+            f"values), {counted(len(self.given), 'tensor')} given."
         ]
         if self.unstable:
             lines.append(f"\tNot reproducible by themselves: {', '.join(self.unstable[:10])}")
