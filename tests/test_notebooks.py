@@ -12,6 +12,7 @@ from nbclient import NotebookClient
 from tests.pages import timeless
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "docs" / "notebooks").glob("*.ipynb"))
+WITHOUT_GRAPHVIZ = "import torchlens.draw.graphviz\ntorchlens.draw.graphviz.is_there = lambda: False\ndel torchlens\n"
 
 
 def texts(notebook: Any) -> list[list[str]]:
@@ -25,7 +26,9 @@ def texts(notebook: Any) -> list[list[str]]:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook(path: Path, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")  # without Graphviz, if it is there: the same pictures everywhere
+    startup = tmp_path / "ipython" / "profile_default" / "startup"
+    startup.mkdir(parents=True)
+    (startup / "same_pictures_everywhere.py").write_text(WITHOUT_GRAPHVIZ)
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
     monkeypatch.setenv("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
