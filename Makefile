@@ -10,16 +10,20 @@ ZOO := $(VENV)/.zoo
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test frameworks lint docs corpora zoo bench gallery clean
+.PHONY: help demo test package frameworks lint docs corpora zoo bench gallery clean
 
 help:  ## list the commands
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 12
 
 demo: $(READY)  ## set up everything, log the example model and draw it
 	$(RUN) examples/demo.py
 
 test: $(READY) lint docs  ## set up everything, check style and types, build the docs, run the tests
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2
+
+package: $(READY)  ## build the sdist and the wheel into dist, and try the wheel where nothing else is installed
+	$(RUN) -m hatchling build
+	$(RUN) -m pytest tests/test_package.py
 
 # Without dependencies, which would bring a great deal; what they really need is there or named here.
 frameworks: $(READY)  ## the tests with accelerate and PyTorch Lightning
@@ -49,8 +53,8 @@ bench: $(READY)  ## cost of a log as ratios to a plain forward, and of the graph
 gallery: $(READY)  ## draw known models into docs/gallery
 	$(RUN) examples/gallery.py
 
-clean:  ## remove the environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean:  ## remove the environment, caches and what was built
+	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # Without their dependencies, which would replace torch or the hub client; what they really need follows.
 $(ZOO): $(READY)

@@ -1,8 +1,8 @@
-"""The examples of a page: its Python blocks run one after another, and what they show is what the page says.
+"""The examples of a page: its blocks run one after another, and what they show is what the page says.
 
 A block ends like a cell of a notebook: if its last line is an expression, its value is shown. What a block shows stands
 in the plain block that follows it; a block may show nothing. An expression with a comment `# -> value` has that value.
-If the block is to raise, the last thing that it shows is the exception.
+If the block is to raise, the last thing that it shows is the exception. In blocks for the shell, `torchlens` is run.
 """
 
 from __future__ import annotations
@@ -10,20 +10,26 @@ from __future__ import annotations
 import ast
 import io
 import re
+import shlex
 import warnings
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n(\n*^```(text)?\n(?P<shown>.*?)^```\n)?", re.MULTILINE | re.DOTALL)
+from torchlens.cli import main
+
+_BLOCK = re.compile(
+    r"^```(?P<language>python|sh)\n(?P<code>.*?)^```\n(\n*^```(text)?\n(?P<shown>.*?)^```\n)?", re.MULTILINE | re.DOTALL
+)
 _VALUE = re.compile(r"(?<=# -> ).*$")
 
 
 @dataclass(frozen=True)
 class Block:
-    """A Python block of a page, with where its code and what it shows stand in the text."""
+    """A block of a page, with where its code and what it shows stand in the text."""
 
+    language: str
     code: str
     line: int
     code_span: tuple[int, int]
@@ -35,9 +41,10 @@ class Block:
 
 
 def blocks_of(text: str) -> list[Block]:
-    """The Python blocks of a page."""
+    """The blocks of a page that can be run."""
     blocks = [
         Block(
+            language=match["language"],
             code=match["code"],
             line=text.count("\n", 0, match.start()) + 2,
             code_span=match.span("code"),
@@ -46,13 +53,24 @@ def blocks_of(text: str) -> list[Block]:
         )
         for match in _BLOCK.finditer(text)
     ]
-    assert len(blocks) == text.count("```python"), "a Python block that is indented would not be run"
+    python = [block for block in blocks if block.language == "python"]
+    assert len(python) == text.count("```python"), "a Python block that is indented would not be run"
     return blocks
 
 
 def timeless(text: str) -> str:
-    """Without what differs from run to run."""
-    return re.sub(r"(Time elapsed|Time): .*", r"\1:", text).strip()
+    """Without what differs from run to run, or from machine to machine: times, and sizes of files that hold paths."""
+    return re.sub(r"(Time elapsed|Time): .*|\S+ KB(?= in \d+ files)", r"\1", text).strip()
+
+
+def in_shell(code: str) -> str:
+    """What our own commands print; others are for the reader."""
+    shown = io.StringIO()
+    with redirect_stdout(shown):
+        for line in code.splitlines():
+            if line.startswith("torchlens "):
+                assert main(shlex.split(line)[1:]) == 0, line
+    return shown.getvalue()
 
 
 class Page:
@@ -69,7 +87,7 @@ class Page:
         """Run all blocks; compare what they show with the page, or rewrite it."""
         changes = []
         for block in blocks_of(self.text):
-            code, shown = self._run(block)
+            code, shown = self._run(block) if block.language == "python" else (block.code, in_shell(block.code))
             if code != block.code:
                 changes.append((block.code_span, code))
             if block.shown is not None and timeless(shown) != timeless(block.shown):

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,9 @@ FLOW = [
     "log",
     "fastlog",
     "api",
+    "cli",
     "__init__",
+    "__main__",
 ]
 
 
@@ -53,8 +56,8 @@ def imports(path: Path) -> list[tuple[str, int]]:
     for node in without_type_checking(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.level:
             base = package[: len(package) - node.level + 1]
-            names = [*base, *(node.module or "").split(".")] if node.module else [*base, node.names[0].name]
-            found.append((names[1], node.lineno))
+            inner = [node.module] if node.module else [alias.name for alias in node.names]
+            found += [([*base, *name.split(".")][1], node.lineno) for name in inner]
     return found
 
 
@@ -79,3 +82,64 @@ def test_private_torch_names_live_in_one_file() -> None:
 
 def test_the_flow_names_every_place() -> None:
     assert {path.relative_to(SOURCE).with_suffix("").parts[0] for path in FILES} == set(FLOW)
+
+
+# ---- docs/architecture.md ---------------------------------------------------------------------------------------
+
+PAGE = SOURCE.parents[1] / "docs" / "architecture.md"
+
+
+def definition_lines(path: Path, name: str) -> int:
+    """How many lines a function, method or class takes, with its decorators."""
+    nodes: list[Any] = [ast.parse(path.read_text())]
+    for part in name.split("."):
+        nodes = [child for node in nodes for child in node.body if getattr(child, "name", None) == part]
+    assert nodes, f"{path.name} has no {name}"
+    starts = [min([node.lineno, *(each.lineno for each in node.decorator_list)]) for node in nodes]
+    return sum(node.end_lineno - start + 1 for node, start in zip(nodes, starts, strict=True))
+
+
+def arrows() -> dict[str, list[str]]:
+    """The other places that each place imports, in the order of the flow."""
+    found: dict[str, set[str]] = {name: set() for name in FLOW}
+    for path in FILES:
+        found[FLOW[place(path)]].update(name for name, _ in imports(path))
+    return {name: sorted(others - {name}, key=FLOW.index) for name, others in found.items()}
+
+
+def corrected(page: str) -> str:
+    """The page, with the numbers and arrows that the code has."""
+    counts: list[int] = []
+
+    def reading(row: re.Match[str]) -> str:
+        names = re.findall("`([^`]+)`", row[2])
+        counts.append(sum(definition_lines(SOURCE / row[1], name) for name in names))
+        return f"| `{row[1]}` | {row[2]} | {counts[-1]} |{row[3]}"
+
+    page = re.sub(r"^\| `([^`]+\.py)` \| (.+?) \| \d+ \|(.*)$", reading, page, flags=re.MULTILINE)
+    page = re.sub(r"\*\*\d+ files, \d+ lines\.\*\*", f"**{len(counts)} files, {sum(counts)} lines.**", page)
+    for name, others in arrows().items():
+        listed = ", ".join(f"`{other}`" for other in others)
+        page = re.sub(rf"^(\| `{name}` \| [^|]+) \|.*\|$", rf"\1 | {listed} |", page, flags=re.MULTILINE)
+    return page.replace("|  |", "| |")
+
+
+def test_the_page_tells_the_truth(request: pytest.FixtureRequest) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    truth = corrected(page)
+    if request.config.getoption("--update-golden"):
+        PAGE.write_text(truth, encoding="utf-8")
+    else:
+        assert page == truth, "pytest --update-golden tests/test_architecture.py corrects the page"
+    _, _, places = truth.partition("## Who imports whom")
+    assert re.findall(r"^\| `(\w+)` \|", places, flags=re.MULTILINE) == FLOW
+
+
+def test_the_way_to_a_finished_layer_is_short() -> None:
+    found = re.search(r"\*\*(\d+) files, (\d+) lines", PAGE.read_text(encoding="utf-8"))
+    assert found is not None and int(found[1]) <= 8 and int(found[2]) < 1000
+
+
+def test_the_parts_of_the_capture_readme_exist() -> None:
+    named = set(re.findall(r"\b(\w+\.py)\b", (SOURCE / "capture" / "README.md").read_text(encoding="utf-8")))
+    assert named <= {path.name for path in (SOURCE / "capture").glob("*.py")}

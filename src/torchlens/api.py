@@ -416,12 +416,15 @@ def _annotated(error: BaseException, recording: Recording, log: ModelLog) -> Bas
     with contextlib.suppress(AttributeError, TypeError):  # an exception may refuse new attributes
         error.partial_log = log  # type: ignore[attr-defined]
     if sys.version_info >= (3, 11):
-        error.add_note(_progress(recording))
+        error.add_note(
+            f"torchlens: {how_far(recording)} (what was logged until then is in this exception's partial_log)"
+        )
     return error
 
 
-def _progress(recording: Recording) -> str:
-    note = f"torchlens: the forward pass raised after {len(recording.calls)} operations"
+def how_far(recording: Recording) -> str:
+    """Where a forward pass was when it raised."""
+    note = f"the forward pass raised after {len(recording.calls)} operations"
     if recording.calls:
         last = recording.calls[-1]
         stack = user_stack(recording, last.site, last.module_call)
@@ -432,4 +435,4 @@ def _progress(recording: Recording) -> str:
             note += f" in {module.address or 'the model itself'}"
         if where is not None:
             note += f", {where.file}:{where.line}"
-    return note + " (what was logged until then is in this exception's partial_log)"
+    return note

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from ..capture.records import Recording
 from ..errors import BundleError
 from .checks import blaming, integer, parse, read_small_file, text
-from .load import JOURNAL, StoredTensor, load_recording
+from .load import JOURNAL, StoredTensor, load_recording, open_bundle
 from .records import read_tables
 from .save import FORMAT, MANIFEST, SCHEMA
 from .shards import Location, shard_name
@@ -36,6 +36,11 @@ def recover_recording(path: Path) -> Recording:
         _put_back(tables, rows, journal)
     table = journal.table
     return read_tables(tables, table, lambda number, requires_grad: StoredTensor(table, number, requires_grad))
+
+
+def is_fastlog(path: Path) -> bool:
+    """Does the folder hold a recording of tl.fastlog, and not a log? Whole or cut short."""
+    return "fastlog" in (open_bundle(path)[0] if (path / MANIFEST).is_file() else open_journal(path).head)
 
 
 class Journal(NamedTuple):

@@ -195,7 +195,7 @@ def data_frame(rows: list[dict[str, Any]]) -> Any:
     try:
         pandas: Any = import_module("pandas")
     except ImportError as error:
-        raise ImportError("to_pandas needs pandas: pip install pandas") from error
+        raise ImportError('to_pandas needs pandas: pip install "torchlens[tables]"') from error
     return pandas.DataFrame(rows)
 
 

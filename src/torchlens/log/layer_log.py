@@ -8,7 +8,7 @@ from typing import Any
 from ..aliases import LAYER_ATTRIBUTES, Aliased
 from ..errors import PassNeededError
 from ..graph.graph import Graph
-from . import text
+from . import html, text
 from .op_log import OpLog
 from .tables import Tabular
 
@@ -39,6 +39,9 @@ class LayerLog(Tabular, Aliased):
 
     def __repr__(self) -> str:
         return text.describe_layer(self)
+
+    def _repr_html_(self) -> str:
+        return html.layer_html(self)
 
     def _table_records(self) -> Iterable[OpLog]:
         return self.passes.values()

@@ -33,7 +33,7 @@ from ..validate.lint import lint
 from ..validate.report import Problem, ValidationReport
 from ..validate.validate import validate_graph
 from ..words import human_size
-from . import text
+from . import html, text
 from .backward import BackwardPass, GradFnLog, check_loss, gradients_of, memory_of
 from .layer_log import LayerLog
 from .lookup import Lookup
@@ -100,6 +100,9 @@ class ModelLog(Tabular, Aliased):
 
     def __repr__(self) -> str:
         return text.describe_log(self)
+
+    def _repr_html_(self) -> str:
+        return html.log_html(self)
 
     def _table_records(self) -> Iterable[OpLog]:
         return self

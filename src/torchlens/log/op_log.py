@@ -22,7 +22,7 @@ from ..graph.link import argument_values
 from ..graph.sites import user_stack
 from ..source import FuncCallLocation
 from ..words import human_size
-from . import backward, text
+from . import backward, html, text
 from .tables import Tabular
 
 
@@ -51,6 +51,9 @@ class OpLog(Tabular, Aliased):
 
     def __repr__(self) -> str:
         return text.describe_op(self)
+
+    def _repr_html_(self) -> str:
+        return html.op_html(self)
 
     # ---- names ----------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from ..errors import LayerNotFoundError, near
 from ..graph.graph import Graph
 from ..graph.layers import used_params
 from ..words import human_size
+from . import html
 from .tables import Tabular
 
 T = TypeVar("T")
@@ -22,7 +23,7 @@ class Accessor(Tabular, Generic[T]):
     """Records by address: `log.modules["features.0"]`, `len(log.params)`, `for buffer in log.buffers`."""
 
     def __init__(self, noun: str, records: dict[str, T], special: Callable[[str], T | None] = lambda key: None) -> None:
-        self._noun = noun
+        self.noun = noun
         self._records = records
         self._special = special
 
@@ -34,7 +35,7 @@ class Accessor(Tabular, Generic[T]):
             return list(self._records.values())[key]
         record = self._records.get(key) or self._special(key)
         if record is None:
-            raise LayerNotFoundError(f"no {self._noun} {key!r}{near(key, self._records)}")
+            raise LayerNotFoundError(f"no {self.noun} {key!r}{near(key, self._records)}")
         return record
 
     def __contains__(self, key: object) -> bool:
@@ -52,7 +53,10 @@ class Accessor(Tabular, Generic[T]):
     def __repr__(self) -> str:
         lines = "".join(f"\n    {record!r}" for record in list(self._records.values())[:20])
         more = f"\n    ... and {len(self) - 20} more" if len(self) > 20 else ""
-        return f"{len(self)} {self._noun}{'' if len(self) == 1 else 's'}{lines}{more}"
+        return f"{len(self)} {self.noun}{'' if len(self) == 1 else 's'}{lines}{more}"
+
+    def _repr_html_(self) -> str:
+        return html.accessor_html(self)
 
     def _ipython_key_completions_(self) -> list[str]:
         return self.keys()

@@ -21,16 +21,9 @@ if TYPE_CHECKING:
 
 
 def describe_log(log: ModelLog) -> str:
-    state = "" if log.is_complete else " (cut short by an exception)"
     lines = [
-        f"Log of {log.model_name} forward pass{state}:",
-        f"\tModel structure: {_structure(log)}",
-        f"\t{log.num_tensors_total} tensors ({log.total_activation_memory_str}) computed in forward pass; "
-        f"{log.num_tensors_saved} tensors ({log.saved_activation_memory_str}) saved.",
-        f"\t{log.num_param_operations} parameter operations "
-        f"({log.total_params} params total; {log.total_params_memory_str}).",
-        f"\tRandom seed: {log.random_seed_used:d}",
-        f"\tTime elapsed: {log.time_total:.3f}s",
+        f"{log_title(log)}:",
+        *(f"\t{fact}" for fact in log_facts(log)),
         "\tModule Hierarchy:",
         *(f"\t\t{line}" for line in _hierarchy(log.graph)),
         "\tLayers:",
@@ -38,6 +31,22 @@ def describe_log(log: ModelLog) -> str:
     ]
     lines += [f"\tWarning: {warning}" for warning in log.warnings]
     return "\n".join(lines)
+
+
+def log_title(log: ModelLog) -> str:
+    return f"Log of {log.model_name} forward pass{'' if log.is_complete else ' (cut short by an exception)'}"
+
+
+def log_facts(log: ModelLog) -> list[str]:
+    return [
+        f"Model structure: {_structure(log)}",
+        f"{log.num_tensors_total} tensors ({log.total_activation_memory_str}) computed in forward pass; "
+        f"{log.num_tensors_saved} tensors ({log.saved_activation_memory_str}) saved.",
+        f"{log.num_param_operations} parameter operations "
+        f"({log.total_params} params total; {log.total_params_memory_str}).",
+        f"Random seed: {log.random_seed_used:d}",
+        f"Time elapsed: {log.time_total:.3f}s",
+    ]
 
 
 def _structure(log: ModelLog) -> str:
@@ -91,24 +100,30 @@ def _children_by_address(graph: Graph) -> dict[str, list[str]]:
 
 
 def describe_op(op: OpLog) -> str:
+    (tensor, facts), *others = op_facts(op)
+    value = f"\t{corner(op._value.saved)}"
+    return "\n\t".join([f"{op_title(op)}:", f"{tensor}: {facts}", value, *(f"{name}: {fact}" for name, fact in others)])
+
+
+def op_title(op: OpLog) -> str:
     passes = f" (pass {op.pass_num}/{op.num_passes})" if op.num_passes > 1 else ""
-    total = len(op._graph.entries)
-    return "\n\t".join(
-        [
-            f"Layer {op.layer_label}{passes}, operation {op.operation_num}/{total}:",
-            f"Output tensor: shape={op.tensor_shape}, dtype={op.tensor_dtype}, size={op.tensor_memory_str}",
-            f"\t{_corner(op._value.saved)}",
-            f"Params: {_params(op)}",
-            f"Parent Layers: {_listed(op.parent_layers)}",
-            f"Child Layers: {_listed(op.child_layers)}",
-            f"Function: {op.func_name or 'none'} (grad_fn={op.grad_fn_name})",
-            f"Computed inside module: {op.containing_module or 'not computed inside a module'}",
-            f"Time elapsed: {op.func_time: .3E}s",
-            *([f"Output of modules: {_listed(op.modules_exited)}"] if op.modules_exited else []),
-            *([f"Output of bottom-level module: {op.leaf_module}"] if op.leaf_module else []),
-            f"Lookup keys: {_listed(op.lookup_keys)}",
-        ]
-    )
+    return f"Layer {op.layer_label}{passes}, operation {op.operation_num}/{len(op._graph.entries)}"
+
+
+def op_facts(op: OpLog) -> list[tuple[str, str]]:
+    """What matters most about an operation: first its tensor, then the rest."""
+    return [
+        ("Output tensor", f"shape={op.tensor_shape}, dtype={op.tensor_dtype}, size={op.tensor_memory_str}"),
+        ("Params", _params(op)),
+        ("Parent Layers", _listed(op.parent_layers)),
+        ("Child Layers", _listed(op.child_layers)),
+        ("Function", f"{op.func_name or 'none'} (grad_fn={op.grad_fn_name})"),
+        ("Computed inside module", op.containing_module or "not computed inside a module"),
+        ("Time elapsed", f"{op.func_time: .3E}s"),
+        *([("Output of modules", _listed(op.modules_exited))] if op.modules_exited else []),
+        *([("Output of bottom-level module", op.leaf_module)] if op.leaf_module else []),
+        ("Lookup keys", _listed(op.lookup_keys)),
+    ]
 
 
 def _listed(things: Iterable[object]) -> str:
@@ -123,7 +138,7 @@ def _params(op: OpLog) -> str:
     return f"Computed from params with shape {shapes}; {total}"
 
 
-def _corner(tensor: Tensor | None) -> str:
+def corner(tensor: Tensor | None) -> str:
     """The first five rows and columns of the last two dimensions."""
     if tensor is None:
         return "(not saved)"

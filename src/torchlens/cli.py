@@ -1,0 +1,320 @@
+"""The command line, for those who just want to look: `torchlens show`, `summary`, `validate`, `inspect`.
+
+Exit codes: 0 all is well; 1 the model raised, is not valid, or a bundle can't be read; 2 the command itself is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import os
+import pkgutil
+import re
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from . import fastlog
+from .api import get_model_metadata, how_far, recover, show_model_graph, validate_model_activations
+from .bundle.recover import is_fastlog
+from .errors import ArgumentError, TorchLensError, near
+from .log.model_log import ModelLog
+from .words import human_size, shape_words
+
+_TARGET = """\
+The model is given as MODULE:NAME: an nn.Module, or what returns one when it is
+called (a class, a function), in a module that can be imported, also from this
+folder. Inputs are random, and the same each time; whole numbers are 0 or 1, which
+every embedding knows. The model is in evaluation mode unless --train is given."""
+
+_EXAMPLES = {
+    "show": """\
+  torchlens show torchvision.models:resnet18 --input 1,3,224,224 --out resnet18.svg
+  torchlens show torchvision.models:vit_b_16 --input 1,3,224,224 --out vit.pdf --depth 3 --mode rolled
+  torchlens show torch.nn:LSTM --arg input_size=8 --arg hidden_size=16 --input 5,2,8 --out lstm.png --theme dark""",
+    "summary": """\
+  torchlens summary torchvision.models:alexnet --input 1,3,224,224
+  torchlens summary mymodel:Net --arg depth=4 --kwarg input_ids=1,16:int64 --columns output_shape,flops,time""",
+    "validate": """\
+  torchlens validate torchvision.models:resnet18 --input 1,3,64,64
+  torchlens validate mymodel:build --input 1,128:int64 --input 1,128:bool --seed 7 --train""",
+    "inspect": """\
+  torchlens inspect run1              what tl.save wrote
+  torchlens inspect relus --all       what tl.fastlog wrote, every record
+  torchlens inspect interrupted       what is whole of what was cut short""",
+}
+
+#: How many layers or records `inspect` lists unless all are wanted.
+_FEW = 20
+
+
+class _Raised(TorchLensError):
+    """The user's own code raised."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code.
+
+    >>> main(["validate", "torch.nn:Linear", "--arg", "in_features=3", "--arg", "out_features=2", "--input", "4,3"])
+    Valid: 1 operation replayed, 1 parent perturbed (0 had no influence at these values), 1 tensor given.
+    0
+    """
+    arguments = _parser().parse_args(argv)
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        try:
+            return int(arguments.run(arguments))
+        except TorchLensError as error:
+            print(f"torchlens: {error}", file=sys.stderr)
+            return 2 if isinstance(error, ArgumentError) else 1
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    print(f"torchlens: warning: {message}", file=sys.stderr)
+
+
+# ---- the commands ---------------------------------------------------------------------------------------------
+
+
+def _show(given: argparse.Namespace) -> int:
+    drawing = {"vis_mode": given.mode, "vis_direction": given.direction, "vis_theme": given.theme}
+    if given.out is not None:
+        if Path(given.out).suffix not in ("", ".svg", ".pdf", ".png", ".dot"):
+            raise ArgumentError(f"--out {given.out}: the file ends in .svg, .pdf, .png or .dot")
+        drawing |= {"vis_outpath": given.out, "vis_save_only": True}
+    with _model(given) as (model, args, kwargs):
+        print(show_model_graph(model, args, kwargs, vis_nesting_depth=given.depth, **drawing))
+    return 0
+
+
+def _summary(given: argparse.Namespace) -> int:
+    with _model(given) as (model, args, kwargs):
+        log = get_model_metadata(model, args, kwargs)
+    columns = {"columns": given.columns.split(",")} if given.columns else {}
+    print(log.summary(depth=given.depth, **columns))
+    return 0
+
+
+def _validate(given: argparse.Namespace) -> int:
+    with _model(given) as (model, args, kwargs):
+        report = validate_model_activations(model, args, kwargs)
+    print(report)
+    return 0 if report else 1
+
+
+def _inspect(given: argparse.Namespace) -> int:
+    path = Path(given.bundle)
+    if is_fastlog(path):
+        recording = fastlog.recover(path)
+        print(recording.summary())
+        lines = [repr(record) for record in recording]
+    else:
+        log = recover(path)
+        print(str(log).partition("\n\tModule Hierarchy:")[0])
+        print(*(f"\tWarning: {warning}" for warning in log.warnings), sep="\n", end="\n" if log.warnings else "")
+        lines = _layer_lines(log)
+    shown = lines if given.all else lines[:_FEW]
+    print(*(f"\t{line}" for line in shown), sep="\n")
+    if len(lines) > len(shown):
+        print(f"\t... and {len(lines) - len(shown)} more: --all lists them")
+    size = sum(file.stat().st_size for file in path.iterdir())
+    print(f"\t{human_size(size)} in {len(list(path.iterdir()))} files")
+    return 0
+
+
+def _layer_lines(log: ModelLog) -> list[str]:
+    width = max((len(label) for label in log.op_labels), default=0)
+    return [
+        f"{op.label:<{width}}  {str(op.tensor_dtype).removeprefix('torch.')} {shape_words(op.tensor_shape)} "
+        f"({op.tensor_memory_str}){'' if op.has_saved_activation else ', not saved'}"
+        for op in log
+    ]
+
+
+# ---- the model and its inputs -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def _model(given: argparse.Namespace) -> Iterator[tuple[nn.Module, list[Tensor], dict[str, Tensor]]]:
+    """The model and its inputs, ready to run; an exception of the model becomes a message."""
+    arguments = dict(_literal(text) for text in given.arg)
+    named = dict(_named(text, "--kwarg", "input_ids=1,16:int64") for text in given.kwarg)
+    facts = [_facts(text) for text in (*given.input, *named.values())]
+    torch.manual_seed(given.seed)
+    found = _found(given.target)
+    torch.manual_seed(given.seed)  # whether or not the import has drawn any number
+    model = _built(given.target, found, arguments).train(given.train)
+    tensors = [_random(shape, dtype) for shape, dtype in facts]
+    args, kwargs = tensors[: len(given.input)], dict(zip(named, tensors[len(given.input) :], strict=True))
+    hint = "" if tensors else "; --input 1,3,224,224 gives it an input"
+    with _blaming(f"running {given.target}", hint):
+        yield model, args, kwargs
+
+
+def _found(target: str) -> Any:
+    """What `module:name` stands for."""
+    module_name, _, name = target.partition(":")
+    if not module_name or not name:
+        raise ArgumentError(f"{target!r} is not of the form MODULE:NAME, such as torchvision.models:resnet18")
+    found: Any = _imported(module_name)
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise ArgumentError(f"{module_name} has no {name!r}{near(part, dir(found))}")
+        found = getattr(found, part)
+    return found
+
+
+def _built(target: str, found: Any, arguments: dict[str, Any]) -> nn.Module:
+    """A model, of what was found: itself, or what it returns."""
+    if isinstance(found, nn.Module):
+        if arguments:
+            raise ArgumentError(f"{target} is a model already: --arg has nothing to be given to")
+        return found
+    if not callable(found):
+        raise ArgumentError(f"{target} is neither a model nor callable: it is of type {type(found).__name__}")
+    with _blaming(f"calling {target}", "" if arguments else "; --arg name=value gives it an argument"):
+        model = found(**arguments)
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(f"{target}() is not an nn.Module: it is of type {type(model).__name__}")
+    return model
+
+
+def _imported(name: str) -> Any:
+    if "/" in name or name.endswith(".py"):
+        raise ArgumentError(f"{name!r} is a file: name it as in an import, {Path(name).stem}:NAME, in its folder")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        with _blaming(f"importing {name}"):
+            return importlib.import_module(name)
+    except _Raised as raised:
+        error = raised.__cause__
+        missing = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
+        if not missing or not f"{name}.".startswith(f"{missing}."):  # it is there, but needs another one that isn't
+            raise
+        parent, _, last = missing.rpartition(".")
+        places = getattr(sys.modules.get(parent), "__path__", []) if parent else None
+        others = [info.name for info in pkgutil.iter_modules(places)]
+        raise ArgumentError(f"no module {missing!r}{near(last, others)}") from None
+
+
+def _literal(text: str) -> tuple[str, Any]:
+    """A name and a Python value, from `depth=4` or `sizes=[8, 16]`."""
+    name, value = _named(text, "--arg", "depth=4")
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        raise ArgumentError(
+            f"--arg {text}: the value is a number, a text in quotes, True, None, a list, ...; "
+            f"for a text, write --arg \"{name}='{value}'\""
+        ) from None
+
+
+def _named(text: str, option: str, example: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not (sign and name.isidentifier()):
+        raise ArgumentError(f"{option} {text}: it is of the form NAME=VALUE, such as {option} {example}")
+    return name, value
+
+
+def _facts(text: str) -> tuple[list[int], torch.dtype]:
+    """
+    >>> _facts("1,128:int64"), _facts("3")
+    (([1, 128], torch.int64), ([3], torch.float32))
+    """
+    shape, _, name = text.partition(":")
+    if not re.fullmatch(r"\d+(,\d+)*", shape, re.ASCII):
+        raise ArgumentError(f"{text!r} is not a shape: sizes with commas, and a type if it is not float32: 1,128:int64")
+    dtypes = {name: dtype for name, dtype in vars(torch).items() if isinstance(dtype, torch.dtype)}
+    if (name or "float32") not in dtypes:
+        raise ArgumentError(f"{text!r}: torch has no type {name!r}{near(name, dtypes)}")
+    return [int(size) for size in shape.split(",")], dtypes[name or "float32"]
+
+
+def _random(shape: list[int], dtype: torch.dtype) -> Tensor:
+    try:
+        if dtype.is_floating_point or dtype.is_complex:
+            return torch.rand(shape, dtype=dtype if dtype.is_complex else None).to(dtype)
+        return torch.randint(0, 2, shape).to(dtype)
+    except (RuntimeError, NotImplementedError) as error:  # no memory for it, or a type that has no numbers
+        raise ArgumentError(f"no input of shape {shape} and {dtype}: {str(error).splitlines()[0]}") from None
+
+
+@contextmanager
+def _blaming(doing: str, hint: str = "") -> Iterator[None]:
+    """Turn an exception of the user's code into a message that says where it came from."""
+    try:
+        yield
+    except TorchLensError:
+        raise
+    except Exception as error:
+        message = f"{doing} raised {type(error).__name__}: {error}{hint if isinstance(error, TypeError) else ''}"
+        frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_the_users(frame.filename)]
+        if frames:
+            message += f"\n  {frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}"
+        partial = getattr(error, "partial_log", None)
+        if isinstance(partial, ModelLog):
+            message += f"\n  {how_far(partial._recording)}"
+        raise _Raised(message) from error
+
+
+def _is_the_users(file: str) -> bool:
+    ours = tuple(str(Path(package.__file__).parent) for package in (torch, sys.modules[__package__], importlib))  # type: ignore[arg-type]
+    return not file.startswith((*ours, "<"))
+
+
+# ---- what may be written ----------------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="torchlens",
+        description="Look inside any PyTorch model.",
+        epilog="examples:\n" + "\n".join(text.splitlines()[0] for text in _EXAMPLES.values()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    show = _command(commands, "show", _show, "draw the graph of a model", of_model=True)
+    show.add_argument("--out", metavar="FILE", help="where to put it: .svg, .pdf, .png, .dot; without it, it is shown")
+    show.add_argument("--mode", choices=["unrolled", "rolled"], default="unrolled", help="rolled: each layer once")
+    show.add_argument("--depth", type=int, metavar="N", help="how many levels of modules to open")
+    show.add_argument("--direction", choices=["bottomup", "topdown", "leftright"], default="bottomup")
+    show.add_argument("--theme", choices=["light", "dark"], default="light")
+    summary = _command(commands, "summary", _summary, "shapes, parameters and work of each module", of_model=True)
+    summary.add_argument("--depth", type=int, metavar="N", help="leave out modules nested deeper")
+    summary.add_argument("--columns", metavar="A,B", help="such as input_shape,output_shape,num_params,flops,time")
+    _command(commands, "validate", _validate, "prove that what a log of the model holds is right", of_model=True)
+    inspect = _command(commands, "inspect", _inspect, "what a saved log or recording holds; nothing in it is run")
+    inspect.add_argument("bundle", metavar="BUNDLE", help="the folder")
+    inspect.add_argument("--all", action="store_true", help=f"list all layers or records, not the first {_FEW}")
+    return parser
+
+
+def _command(
+    commands: Any, name: str, run: Callable[[argparse.Namespace], int], purpose: str, of_model: bool = False
+) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=purpose,
+        description=f"{purpose[0].upper()}{purpose[1:]}." + (f"\n\n{_TARGET}" if of_model else ""),
+        epilog=f"examples:\n{_EXAMPLES[name]}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    command.set_defaults(run=run)
+    if of_model:
+        many: dict[str, Any] = {"action": "append", "default": []}
+        command.add_argument("target", metavar="MODULE:NAME", help="the model, such as torchvision.models:resnet18")
+        command.add_argument("--input", metavar="SHAPE", help="an input, such as 1,3,224,224 or 1,128:int64", **many)
+        command.add_argument("--kwarg", metavar="NAME=SHAPE", help="a keyword input: input_ids=1,16:int64", **many)
+        command.add_argument("--arg", metavar="NAME=VALUE", help="an argument to build the model with: depth=4", **many)
+        command.add_argument("--seed", type=int, default=0, metavar="N", help="of the weights and the inputs (0)")
+        command.add_argument("--train", action="store_true", help="leave the model in training mode")
+    return command
