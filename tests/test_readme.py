@@ -12,7 +12,8 @@ from tests.pages import blocks_of, in_shell
 
 import torchlens as tl
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def rows() -> list[str]:
@@ -40,6 +41,11 @@ def test_one_line_for_each_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert names["grads"]["fc:2"].gradient is not None
     assert names["log"]["input_1"].tensor_shape == (7, 5)
     assert torch.equal(tl.load("run1")["input_1"].activation, names["x"])
+
+
+def test_links_lead_somewhere() -> None:
+    links = [one or other for one, other in re.findall(r'\]\((.+?)\)|src="(.+?)"', README)]
+    assert links and [link for link in links if not (ROOT / link).exists()] == []
 
 
 def test_public_names_are_there() -> None:
