@@ -109,24 +109,30 @@ def test_the_version_is_stated_once_more() -> None:
 
 @pytest.mark.parametrize("module", [tl, tl.fastlog], ids=["torchlens", "fastlog"])
 def test_public_names_are_listed(module: ModuleType) -> None:
-    public = [n for n, value in vars(module).items() if not n.startswith("_") and not isinstance(value, ModuleType)]
-    listed = [name for name in module.__all__ if not isinstance(getattr(module, name), ModuleType)]
-    assert sorted(public) == listed
+    ours = [name for name, value in vars(module).items() if getattr(value, "__module__", "").startswith("torchlens")]
+    assert {name for name in ours if not name.startswith("_")} <= set(module.__all__)
     assert module.__all__ == sorted(module.__all__)
+    assert [name for name in module.__all__ if not hasattr(module, name)] == []
+
+
+def test_completion_offers_the_public_names_and_no_others() -> None:
+    assert dir(tl) == tl.__all__
 
 
 def test_importing_brings_nothing_heavy() -> None:
-    """Only what is listed here may come with the package beyond what `import torch` has brought."""
+    """Beyond what `import torch` has brought, only what is listed here comes with the package or its command line."""
     code = """
 import sys, torch
 before = set(sys.modules)
-import torchlens, torchlens.cli
-tops = {name.partition(".")[0] for name in set(sys.modules) - before}
-print(*sorted(tops - sys.stdlib_module_names))
-inner = {name for name in set(sys.modules) - before if name.startswith("torch.")}
-print(*sorted(inner & {"torch.fx", "torch._dynamo", "torch._inductor", "torch.onnx", "torch.utils.tensorboard"}))
+import torchlens
+print(*{name.split(".")[1] for name in sys.modules if name.startswith("torchlens.")})
+import torchlens.cli
+new = set(sys.modules) - before
+print(*{name.partition(".")[0] for name in new} - sys.stdlib_module_names)
+print(*new & {"torch.fx", "torch._dynamo", "torch._inductor", "torch.onnx", "torch.utils.tensorboard"})
 """
-    tops, inner = run(sys.executable, "-c", code, env={**os.environ}).splitlines()
+    places, tops, inner = run(sys.executable, "-c", code, env={**os.environ}).splitlines()
+    assert not set(places.split()) & {"draw", "bundle", "validate", "rerun", "fastlog", "cli"}
     assert set(tops.split()) <= {"torchlens", "safetensors", "numpy"}
     assert inner == ""
 

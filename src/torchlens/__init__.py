@@ -6,7 +6,9 @@
 torch.Size([5, 5])
 """
 
-from . import fastlog
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .api import (
     get_model_metadata,
     load,
@@ -32,17 +34,20 @@ from .errors import (
     TorchLensError,
     UnknownFunctionError,
 )
-from .fastlog.pluck import pluck
 from .graph.cost import Cost, register_formula, unregister_formula
 from .log.backward import BackwardPass, GradFnLog
 from .log.layer_log import LayerLog
 from .log.model_log import Conditional, ModelLog
 from .log.op_log import OpLog
-from .log.records import BufferLog, ModuleLog, ModulePassLog, ParamLog
+from .log.parts import BufferLog, ModuleLog, ModulePassLog, ParamLog
 from .source import FuncCallLocation
-from .validate.backward import BackwardReport
-from .validate.lint import lint
-from .validate.report import ValidationReport
+
+if TYPE_CHECKING:
+    from . import fastlog
+    from .fastlog.pluck import pluck
+    from .validate.backward import BackwardReport
+    from .validate.lint import lint
+    from .validate.report import ValidationReport
 
 __version__ = "0.1.0"
 
@@ -100,3 +105,24 @@ get_model_activations = log_forward_pass
 get_model_structure = get_model_metadata
 validate_saved_activations = validate_model_activations
 validate_forward_pass = validate_model_activations
+
+# Imported when they are first asked for, with all that they need: where each is.
+_LATER = {
+    "BackwardReport": "validate.backward",
+    "ValidationReport": "validate.report",
+    "fastlog": "fastlog",
+    "lint": "validate.lint",
+    "pluck": "fastlog.pluck",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(f"{__name__}.{_LATER[name]}")
+    found = globals()[name] = module if name == "fastlog" else getattr(module, name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return __all__

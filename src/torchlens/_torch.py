@@ -5,19 +5,24 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
 
 import torch
 import torch.autograd.forward_ad
 import torch.distributed
+import torch.nn.functional
+import torch.overrides
 from torch import Tensor
 from torch._functorch import eager_transforms as _eager_transforms
 from torch._functorch import vmap as _vmap
 from torch._higher_order_ops import utils as _operators
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.jit._builtins import _get_builtin_table
 from torch.nn import parameter as _parameter
+from torch.nn.modules import module as _module
 
 __all__ = [
     "LIBRARY_FOLDERS",
@@ -28,6 +33,8 @@ __all__ = [
     "ScriptFunction",
     "UninitializedTensorMixin",
     "any_autocast",
+    "any_global_hook",
+    "asked_whether_overridden",
     "autocast_state",
     "call_without",
     "communicates",
@@ -35,6 +42,7 @@ __all__ = [
     "data_address",
     "finished",
     "function_namespaces",
+    "has_call_of_its_own",
     "higher_order_kernel",
     "hook_node_output",
     "is_functorch_wrapped",
@@ -45,6 +53,7 @@ __all__ = [
     "mode_stack",
     "neg_view",
     "no_torch_function",
+    "only_function_mode",
     "operator_compiler",
     "pop_mode",
     "push_mode",
@@ -73,6 +82,9 @@ no_torch_function = _C.DisableTorchFunction
 
 push_mode = _C._push_on_torch_function_stack
 pop_mode = _C._pop_torch_function_stack
+
+_function_modes = _C._len_torch_function_stack
+_function_mode_at = _C._get_function_stack_at
 
 set_grad_enabled = _C._set_grad_enabled
 _dispatch_stack_size = _C._len_torch_dispatch_stack
@@ -110,7 +122,12 @@ neg_view: Any = torch._neg_view
 
 def mode_stack() -> list[Any]:
     """The torch function modes of this thread, outermost first."""
-    return [_C._get_function_stack_at(i) for i in range(_C._len_torch_function_stack())]
+    return [_function_mode_at(i) for i in range(_function_modes())]
+
+
+def only_function_mode() -> Any:
+    """The torch function mode of this thread if there is exactly one, else None."""
+    return _function_mode_at(0) if _function_modes() == 1 else None
 
 
 #: Is autocast on, for any device?
@@ -272,3 +289,46 @@ def saved_for_backward(node: Any) -> Iterator[tuple[str, Tensor]]:
 @lru_cache
 def _names_of_saved(kind: type) -> list[str]:
     return [name.removeprefix("_raw_saved_") for name in dir(kind) if name.startswith("_raw_saved_")]
+
+
+@contextmanager
+def asked_whether_overridden(answer: Callable[[Callable[..., bool], Any], bool]) -> Iterator[None]:
+    """Let `answer(ask, tensors)` say whether somebody overrides a function of `torch.nn.functional` for its arguments.
+
+    Each of them asks that first. `ask(tensors)` is torch's own answer.
+    """
+    ask = torch.overrides.has_torch_function
+
+    def one(tensor: Any) -> bool:
+        return answer(ask, (tensor,))
+
+    def several(*tensors: Any) -> bool:
+        return answer(ask, tensors)
+
+    def any_of(tensors: Any) -> bool:
+        return answer(ask, tensors)
+
+    answers = {"_unary": one, "_variadic": several, "": any_of}
+    ours = {f"has_torch_function{ending}": function for ending, function in answers.items()}
+    names = vars(torch.nn.functional)
+    torchs = {name: names[name] for name in ours}
+    known_to_scripts = _get_builtin_table()  # type: ignore[no-untyped-call]
+    known_to_scripts.update({id(ours[name]): known_to_scripts.get(id(torchs[name])) for name in ours})
+    names.update(ours)
+    try:
+        yield
+    finally:
+        names.update(torchs)
+        for function in ours.values():
+            del known_to_scripts[id(function)]
+
+
+def any_global_hook() -> bool:
+    """Are there hooks that run with the call of any module?"""
+    return bool(_module._has_any_global_hook())  # type: ignore[no-untyped-call]
+
+
+def has_call_of_its_own(module: torch.nn.Module) -> bool:
+    """Does more happen when a module is called than that its forward runs: hooks, a class that does it in its way?"""
+    hooked = module._forward_pre_hooks or module._forward_hooks or module._backward_hooks or module._backward_pre_hooks
+    return bool(hooked) or type(module)._call_impl is not torch.nn.Module._call_impl

@@ -1,4 +1,7 @@
-"""The functions that users call: read top to bottom, this is the product."""
+"""The functions that users call: read top to bottom, this is the product.
+
+What not every user needs (pictures, files, validation) is imported when it is asked for.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from .aliases import ARGUMENTS
-from .bundle.recover import recover_recording
-from .bundle.save import save_recording
-from .bundle.stream import RecordingStream
 from .capture import rng
 from .capture.arguments import model_arguments
 from .capture.containers import fresh_copy, tensors_in
@@ -26,8 +26,6 @@ from .capture.records import Recording
 from .capture.session import record
 from .capture.surroundings import plain_surroundings
 from .capture.within import recorded
-from .draw.options import DrawOptions
-from .draw.show import check_before_the_run, draw
 from .errors import ArgumentError, FidelityWarning
 from .graph.sites import user_stack
 from .log.backward import BackwardPass, check_loss, listening
@@ -37,8 +35,12 @@ from .log.settle_autograd import settle_autograd
 from .options import Options
 from .selectors import Selector
 from .source import FuncCallLocation
-from .validate.backward import BackwardReport, autograd_gradients, default_loss, hooked_gradients
-from .validate.report import ValidationReport
+
+if TYPE_CHECKING:
+    from .bundle.stream import RecordingStream
+    from .draw.options import DrawOptions
+    from .validate.backward import BackwardReport
+    from .validate.report import ValidationReport
 
 
 def log_forward_pass(
@@ -130,6 +132,8 @@ def log_forward_pass(
     for warning in recording.warnings:
         warnings.warn(warning, FidelityWarning, stacklevel=2)
     if picture is not None:
+        from .draw.show import draw
+
         draw(log, picture)
     return log
 
@@ -190,6 +194,8 @@ def show_model_graph(
             two layers of the edge, or the module.
         renderer: "graphviz", "builtin", or "auto" for Graphviz where it is installed and can cope.
     """
+    from .draw.show import draw
+
     options = _picture(vis_mode, drawing, default="unrolled")
     if options is None:
         raise ArgumentError('vis_mode is "unrolled" or "rolled": with "none" there is nothing to draw')
@@ -198,6 +204,11 @@ def show_model_graph(
 
 def _picture(vis_mode: Any, drawing: dict[str, Any], default: str) -> DrawOptions | None:
     """The options of a picture, checked before the model runs; None if none is wanted."""
+    if vis_mode == "none" and not drawing:
+        return None
+    from .draw.options import DrawOptions
+    from .draw.show import check_before_the_run
+
     for older in [name for name in drawing if ARGUMENTS.get(name) == "vis_mode"]:
         if vis_mode != default:
             raise ArgumentError(f"{older!r} and 'vis_mode' are one argument: give it once")
@@ -277,6 +288,8 @@ def save(
     """
     if not isinstance(log, ModelLog):
         raise ArgumentError(f"the first argument is a log, not of type {type(log).__name__}")
+    from .bundle.save import save_recording
+
     save_recording(
         log._recording,
         Path(path),
@@ -314,6 +327,8 @@ def recover(path: str | PathLike[str]) -> ModelLog:
     The log ends with the last tensor that was written whole; `log.warnings` says what is missing. Its tensors stay in
     the files and are read when they are asked for; `save` makes a bundle of them.
     """
+    from .bundle.recover import recover_recording
+
     return ModelLog(recover_recording(Path(path)))
 
 
@@ -323,6 +338,8 @@ def _streaming(options: Options) -> Iterator[RecordingStream | None]:
     if options.save_activations_to is None:
         yield None
         return
+    from .bundle.stream import RecordingStream
+
     stream = RecordingStream(options.save_activations_to, options.keep_activations_in_memory)
     try:
         yield stream
@@ -352,6 +369,8 @@ def validate_backward_pass(
     layer must be the one that `torch.autograd.grad` gives. `loss_fn` makes a number of what the model returns; without
     it, a weighted sum of all outputs is taken. The model, the input and the random generators are left as they were.
     """
+    from .validate.backward import BackwardReport, autograd_gradients, default_loss, hooked_gradients
+
     args, kwargs = model_arguments(model, input_args, input_kwargs)
     loss_of = loss_fn or default_loss
     report = BackwardReport()

@@ -15,7 +15,7 @@ from torchlens.bundle.functions import UnknownFunction
 from torchlens.bundle.python import SavedObject
 from torchlens.capture.records import Value
 from torchlens.log.backward import GradFnLog
-from torchlens.log.records import Accessor
+from torchlens.log.parts import Accessor
 from torchlens.validate.compare import same
 
 RECORDS = (GradFnLog, tl.BackwardPass, tl.OpLog, tl.LayerLog, tl.ModuleLog, tl.ModulePassLog, tl.ParamLog, tl.BufferLog)

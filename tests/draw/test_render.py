@@ -130,7 +130,7 @@ def test_pygraphviz_is_used_without_dot(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_show_model_graph_keeps_no_values(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     logs = []
-    monkeypatch.setattr("torchlens.api.draw", lambda log, options: logs.append(log) or options.vis_outpath)
+    monkeypatch.setattr("torchlens.draw.show.draw", lambda log, options: logs.append(log) or options.vis_outpath)
     path = tl.show_model_graph(DemoNetwork(), torch.rand(5, 5), vis_outpath=tmp_path / "graph.pdf")
     assert path == tmp_path / "graph.pdf" and logs[0].num_tensors_saved == 0
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .naming import grad_fn_name, layer_type_of, operator_of
+from .naming import func_name, grad_fn_name, layer_type_of
 from .records import Recording, Value
 
 
@@ -14,8 +14,12 @@ class AskLater(Exception):
     """A predicate asked for something that only the whole graph can tell."""
 
 
-class Moment:
-    """A value of a running forward pass. Everything is worked out when it is asked for."""
+class OpInProgress:
+    """A value of a running forward pass, under the names that its operation has in a finished log.
+
+    Everything is worked out when it is asked for. What can't be known yet raises `AskLater`. A few names are its own:
+    `kind`, `output_index`, and what begins with `module_`, which the light path knows as well.
+    """
 
     __slots__ = ("_module_call", "_recording", "_value")
 
@@ -23,6 +27,11 @@ class Moment:
         self._recording = recording
         self._value = value
         self._module_call = module_call  # the running one; place in Recording.module_calls
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise AskLater(name)
 
     @property
     def kind(self) -> str:
@@ -35,10 +44,7 @@ class Moment:
 
     @property
     def func_name(self) -> str | None:
-        if self._value.call < 0 or self._value.role == "output":
-            return None
-        call = self._recording.calls[self._value.call]
-        return operator_of(call) or call.function.name
+        return func_name(self._value, self._recording.calls)
 
     @property
     def output_index(self) -> int | None:
@@ -89,17 +95,6 @@ class Moment:
     def module_pass_index(self) -> int:
         """Which call of the module; the first is 1."""
         return self._recording.module_calls[self._module_call].number if self._module_call >= 0 else 1
-
-
-class OpInProgress(Moment):
-    """The same under the names that an operation has in a finished log, as far as they can be known already."""
-
-    __slots__ = ()
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):
-            raise AttributeError(name)
-        raise AskLater(name)
 
     @property
     def containing_modules(self) -> list[str]:

@@ -19,13 +19,13 @@ from .._torch import UninitializedTensorMixin
 from .functions import ALIAS_UPDATE, IMPLICIT_VIEW, UNWRAP, WRAP, Function
 from .keeping import Keeper, address_of, copied, is_plain, layout_of, memory_behind
 from .origins import Origins
-from .records import UNREAD, Layout, Recording, Value, facts_of
+from .records import UNREAD, Layout, Recording, TensorInfo, Value, facts_of
 
 #: Adds a call that no code made: (function, arguments, keyword arguments, tensor it explains, role, address).
 Synthesize = Callable[[Function, tuple[Any, ...], Mapping[str, Any], Tensor, str, "str | None"], Value]
 
-#: The parameters and buffers of the model by id, each with its role and address.
-Residents = dict[int, tuple[Tensor, str, str]]
+#: The parameters and buffers of the model by id, each with its role and what is known of it.
+Residents = dict[int, tuple[Tensor, str, TensorInfo]]
 
 #: What a tensor does when a torch function is called with it; a parameter turns it off, and has no function there.
 _PLAIN_BEHAVIOUR = Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
@@ -77,18 +77,20 @@ class Identity:
         self.exports: dict[int, _Export] = {}  # what was handed out, by where it begins
         self.mirrors: dict[int, tuple[int, int]] = {}  # storages over the memory of others: which, where they begin
         self.param_values: dict[int, list[Value]] = {}  # by storage
-        self.buffers = {address for _, role, address in residents.values() if role == "buffer"}
+        self.buffers = {info.address for _, role, info in residents.values() if role == "buffer"}
         self.origins: Origins | None = None  # if completeness is checked
         self.below = False  # at the dispatcher, where a tensor has no history yet
         self.inner: dict[int, _Inner] = {}  # tensors that others hold, by id and by storage
-        self.plain_buffers: dict[int, int] = {}  # their versions, by id
+        self.plain_buffers: dict[int, tuple[int, int]] = {}  # their versions and storages, by id
         self._aliases = _AliasIndex()
-        for tensor, role, address in residents.values():
-            self.keeper.mark_foreign(tensor)
+        for key, (tensor, role, info) in residents.items():
+            memory = address_of(tensor)
+            if memory is not None:
+                self.foreign.add(memory)
             if role == "param" and not isinstance(tensor, UninitializedTensorMixin):
-                self._add_param(tensor, address)
-            elif self.keeping and is_plain(tensor) and tensor.dim() < 2:  # more than one dimension may lie in any order
-                self.plain_buffers[id(tensor)] = version_of(tensor)
+                self._add_param(tensor, info, memory)
+            elif self.keeping and memory is not None and len(info.shape or ()) < 2 and is_plain(tensor):
+                self.plain_buffers[key] = (version_of(tensor), memory)  # of more dimensions it may lie in any order
 
     # ---- lookup ---------------------------------------------------------------------------------------------
 
@@ -318,12 +320,16 @@ class Identity:
     # ---- tensors that no recorded call made -----------------------------------------------------------------
 
     def _unknown(self, tensor: Tensor) -> Value:
+        if (value := self._plain_buffer(tensor)) is not None:
+            return value
         if isinstance(tensor, UninitializedTensorMixin):  # a lazy module's: it is nothing yet, and not remembered
             return Value(-1, "param", -1, None, None, (torch.Size(()), tensor.dtype, tensor.device), None, None)
         if id(tensor) in self.residents:
-            _, role, address = self.residents[id(tensor)]
-            is_param = role == "param"  # made by a lazy module just now; all others are known from the start
-            value = self._add_param(tensor, address) if is_param else self._add_buffer(tensor, address)
+            _, role, info = self.residents[id(tensor)]
+            if role == "param":  # made by a lazy module just now; all others are known from the start
+                value = self._add_param(tensor, info, address_of(tensor))
+            else:
+                value = self.new_value(tensor, "buffer", address=info.address)
             writes = self._writes_since(-1, tensor) if self.writes else []
             if not writes:
                 return value
@@ -379,26 +385,30 @@ class Identity:
         self.unversioned |= {address, export.address}
         return export.value, layout_of(tensor) if export.value.shape == tensor.shape else None
 
-    def _add_buffer(self, tensor: Tensor, address: str) -> Value:
-        version = self.plain_buffers.get(id(tensor), _UNVERSIONED)
-        if version == _UNVERSIONED or tensor._version != version:
-            return self.new_value(tensor, "buffer", address=address)
-        # The same in short: a batch norm uses two of them, and what was looked at before the run need not be again.
+    def _plain_buffer(self, tensor: Tensor) -> Value | None:
+        """As `_unknown`, in short, for a buffer that lies plainly and that nobody has written to: a batch norm uses
+        two of them, and what was looked at before the run need not be again. None if it is no such buffer."""
+        version, memory = self.plain_buffers.get(id(tensor), (_UNVERSIONED, 0))
+        if version == _UNVERSIONED or tensor._version != version or memory in self.writes or self.mirrors:
+            return None
         values = self.recording.values
+        address = self.residents[id(tensor)][2].address
         value = Value(len(values), "buffer", -1, None, address, None, None, tensor.clone())
         values.append(value)
         self.bind(tensor, value)
         return value
 
-    def _add_param(self, tensor: Tensor, address: str) -> Value:
+    def _add_param(self, tensor: Tensor, info: TensorInfo, memory: int | None) -> Value:
         params = self.recording.params
         grad_fn = "" if tensor.requires_grad else None
-        value = Value(len(params), "param", -1, None, address, facts_of(tensor), grad_fn, tensor)
+        facts = (info.shape, info.dtype, info.device) if info.shape is not None else facts_of(tensor)
+        value = Value(len(params), "param", -1, None, info.address, facts, grad_fn, tensor)
         params.append(value)
-        self.recording.param_versions.append(version_of(tensor))
-        self.param_values.setdefault(address_of(tensor) or 0, []).append(value)
+        self.param_values.setdefault(memory or 0, []).append(value)
         self.bind(tensor, value)
-        self._note_inner(tensor, value)
+        self.recording.param_versions.append(self.live[id(tensor)][2])
+        if type(tensor) is not Parameter:
+            self._note_inner(tensor, value)
         return value
 
 

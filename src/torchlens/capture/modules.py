@@ -1,9 +1,9 @@
 """Which module, and which call of it, is running?
 
-While a capture runs, each module of the model has two instance attributes, `_call_impl` and `forward`, that stand in
-for its methods and report when a call begins and ends. They are put there once however many captures are running, in
-whatever threads, and the last capture to end takes them away. Compared with hooks this is cheaper, sees
-`module.forward(x)` called directly, and keeps the user's own hooks inside the module's call.
+While a capture runs, each module of the model has an instance attribute `forward` that stands in for its method and
+reports when a call begins and ends; a module with hooks also has one for `_call_impl`, which runs them, so that they
+are inside the module's call. They are put there once however many captures are running, in whatever threads, and the
+last capture to end takes them away. Compared with hooks this is cheaper and sees `module.forward(x)` called directly.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, Protocol
 
 import torch
 from torch import nn
 
+from .._torch import any_global_hook, has_call_of_its_own
 from ..errors import ArgumentError
 from .records import ModuleCall
+from .unseen import replaced
 
 
 class ModuleWatcher(Protocol):
@@ -65,6 +68,8 @@ def reported_here(watcher: ModuleWatcher) -> Iterator[None]:
 class StandIn:
     """Stands in for a bound method of a module, `_call_impl` or `forward`."""
 
+    __slots__ = ("__wrapped__", "is_forward", "method", "module")
+
     def __init__(self, module: nn.Module, name: str) -> None:
         self.method: Callable[..., Any] = getattr(module, name)
         self.module = module
@@ -77,20 +82,28 @@ class StandIn:
         return getattr(self.method, name)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        calls: list[tuple[ModuleWatcher, Any]] = []
+        watchers = _watchers.here
         result = None
+        if len(watchers) == 1:  # as below, in short
+            only = watchers[0]
+            call = only.enter_module(self.module, self.is_forward, args, kwargs)
+            if call is None:
+                return self.method(*args, **kwargs)
+            try:
+                result = self.method(*args, **kwargs)
+                return result
+            finally:
+                only.leave_module(call, result)
+        calls: list[tuple[ModuleWatcher, Any]] = []
         try:
-            for watcher in _watchers.here:
+            for watcher in watchers:
                 call = watcher.enter_module(self.module, self.is_forward, args, kwargs)
                 if call is not None:
                     calls.append((watcher, call))
             result = self.method(*args, **kwargs)
             return result
         finally:
-            if len(calls) == 1:
-                calls[0][0].leave_module(calls[0][1], result)
-            elif calls:
-                _leave(calls, result)
+            _leave(calls, result)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """A model that copies a module of its own in forward gets a copy that calls itself, not the original."""
@@ -121,6 +134,7 @@ _lock = threading.Lock()
 
 
 def _install(modules: list[nn.Module]) -> None:
+    anywhere = any_global_hook()
     with _lock:
         for module in modules:
             entry = _installed.get(id(module))
@@ -128,12 +142,39 @@ def _install(modules: list[nn.Module]) -> None:
                 entry.users += 1
                 continue
             attributes = vars(module)
-            script = isinstance(module, torch.jit.ScriptModule)
-            names = ("_call_impl",) if script else ("_call_impl", "forward")
+            names = _to_replace(module, anywhere)
             stand_ins = {name: StandIn(module, name) for name in names}
             replaced = {name: attributes[name] for name in names if name in attributes}
             attributes.update(stand_ins)
             _installed[id(module)] = _Installed(module, 1, replaced)
+
+
+def _to_replace(module: nn.Module, hooks_anywhere: bool) -> tuple[str, ...]:
+    if isinstance(module, torch.jit.ScriptModule):
+        return ("_call_impl",)
+    if hooks_anywhere or has_call_of_its_own(module):
+        return ("_call_impl", "forward")
+    return ("forward",)
+
+
+@contextmanager
+def new_hooks_noticed() -> Iterator[None]:
+    """A model may give a module of its own a hook while it runs: from then on its calls are reported with hooks."""
+    names = [f"register_{when}" for when in ("forward_hook", "forward_pre_hook", "full_backward_hook")]
+    names += ["register_backward_hook", "register_full_backward_pre_hook"]
+    with replaced(*((nn.Module, name, _registering(getattr(nn.Module, name))) for name in names)):
+        yield
+
+
+def _registering(register: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(register)
+    def noticed(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        with _lock:
+            if id(module) in _installed and "_call_impl" not in vars(module):
+                vars(module)["_call_impl"] = StandIn(module, "_call_impl")
+        return register(module, *args, **kwargs)
+
+    return noticed
 
 
 def _uninstall(modules: list[nn.Module]) -> None:

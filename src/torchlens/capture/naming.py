@@ -44,9 +44,12 @@ def depends_on_site(function: Function) -> bool:
     return function.name in _DIVISIONS
 
 
-def operator_of(call: Call) -> str | None:
-    """The dunder name of the Python operator that made this call, if one did: `__add__` for `x + y`."""
-    return operator_at(call.function.name, call.site)
+def func_name(value: Value, calls: list[Call]) -> str | None:
+    """The function that made a value: for an operator its special method, `__add__` for `x + y`; None if none did."""
+    if value.call < 0 or value.role == "output":
+        return None
+    call = calls[value.call]
+    return operator_at(call.function.name, call.site) or call.function.name
 
 
 def operator_at(function_name: str, site: Site) -> str | None:

@@ -24,10 +24,11 @@ from .keeping import Keeper, Sink, Transform
 from .modules import watch_modules
 from .origins import Origins
 from .records import ModuleInfo, Recording, TensorInfo
-from .surroundings import prepared_surroundings
+from .surroundings import collector_held_off, prepared_surroundings
 from .tracer import Tracer
 
 
+@collector_held_off()
 def record(
     model: nn.Module,
     args: list[Any],
@@ -138,9 +139,10 @@ def describe_modules(model: nn.Module, recording: Recording) -> dict[nn.Module, 
     addresses: dict[nn.Module, list[str]] = {}
     for address, module in model.named_modules(remove_duplicate=False):
         addresses.setdefault(module, []).append(address)
+    qualnames: dict[type, str] = {}
     for module, names in addresses.items():
         kind = type(module)
-        qualname = f"{kind.__module__}.{kind.__qualname__}"
+        qualname = qualnames.get(kind) or qualnames.setdefault(kind, f"{kind.__module__}.{kind.__qualname__}")
         training = getattr(module, "training", False)  # a frozen TorchScript module has lost it
         recording.modules.append(ModuleInfo(names[0], tuple(names), kind.__name__, training, qualname))
     return addresses
@@ -154,17 +156,25 @@ def _describe_tensors(modules: dict[nn.Module, list[str]], recording: Recording)
         for module, addresses in modules.items():
             for name, tensor in getattr(module, attribute).items():
                 if tensor is not None:
-                    names = found.setdefault(id(tensor), (tensor, []))[1]
-                    names += [f"{address}.{name}" if address else name for address in addresses]
-        infos = recording.param_infos if role == "param" else recording.buffer_infos
-        infos[:] = [_tensor_info(tensor, names) for tensor, names in found.values()]
-        for key, (tensor, names) in found.items():
-            residents.setdefault(key, (tensor, role, names[0]))
+                    names = [f"{address}.{name}" if address else name for address in addresses]
+                    first = found.setdefault(id(tensor), (tensor, names))
+                    if first[1] is not names:
+                        first[1].extend(names)
+        infos = [_tensor_info(tensor, names) for tensor, names in found.values()]
+        if role == "param":
+            recording.param_infos = infos
+        else:
+            recording.buffer_infos = infos
+        for (key, (tensor, _)), info in zip(found.items(), infos, strict=True):
+            residents.setdefault(key, (tensor, role, info))
     return residents
 
 
 def _tensor_info(tensor: Tensor, names: list[str]) -> TensorInfo:
-    shape = None if isinstance(tensor, UninitializedTensorMixin) else tensor.shape
+    if type(tensor) is not Tensor and isinstance(tensor, UninitializedTensorMixin):
+        shape = None
+    else:
+        shape = tensor.shape
     return TensorInfo(names[0], tuple(names), shape, tensor.dtype, tensor.device, tensor.requires_grad)
 
 

@@ -15,9 +15,21 @@ from typing import Any
 import torch
 import torch.overrides
 
-from .._torch import HigherOrderOperator, mode_stack, operator_compiler, pop_mode, push_mode
+from .._torch import (
+    HigherOrderOperator,
+    asked_whether_overridden,
+    mode_stack,
+    only_function_mode,
+    operator_compiler,
+    pop_mode,
+    push_mode,
+)
+from .modules import new_hooks_noticed
 from .threads import threads_joined
 from .unseen import replaced, unseen_followed
+
+#: What a tensor argument may be without having a say in what is done with it.
+_PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}
 
 
 @contextmanager
@@ -43,6 +55,8 @@ class _Shared:
             if self.users == 1:
                 self.undo.enter_context(collector_held_off())
                 self.undo.enter_context(_deeper_recursion())
+                self.undo.enter_context(_no_detour(is_ours))
+                self.undo.enter_context(new_hooks_noticed())
                 self.undo.enter_context(_honest_overrides(is_ours))
                 self.undo.enter_context(compiled_code_eager())
                 self.undo.enter_context(unseen_followed(is_ours))
@@ -107,6 +121,20 @@ def _honest_overrides(is_ours: Callable[[Any], bool]) -> Iterator[None]:
         yield
     finally:
         torch.overrides.has_torch_function = ask
+
+
+@contextmanager
+def _no_detour(is_ours: Callable[[Any], bool]) -> Iterator[None]:
+    """The functions of `torch.nn.functional` hand themselves over to whoever overrides them: for a capture, only to
+    be stepped into. That detour takes longer than many an operation. So they are told that nobody does, if there is
+    nobody but the capture, and it sees the calls that they make.
+    """
+
+    def overridden(ask: Callable[..., bool], tensors: Any) -> bool:
+        return ask(tensors) and not (_PLAIN.issuperset(map(type, tensors)) and is_ours(only_function_mode()))
+
+    with asked_whether_overridden(overridden):
+        yield
 
 
 @contextmanager

@@ -292,7 +292,7 @@ class Tracer(TorchFunctionMode):
                     stored.append(identity.value_of(argument))
                 else:
                     stored.append(entry[1])
-            elif kind in _PLAIN:
+            elif kind in _PLAIN or (kind is tuple and _PLAIN.issuperset(map(type, argument))):
                 stored.append(argument)
             else:
                 stored.append(self._stored(argument))
@@ -388,13 +388,13 @@ class Tracer(TorchFunctionMode):
         due, self.forward_due = self.forward_due, None
         if is_forward and due is not None and due.module == number:
             return None
-        self.call_counts[number] += 1
+        recording = self.recording
+        count = self.call_counts[number] = self.call_counts[number] + 1
         known = self._known_values((*args, *kwargs.values()) if kwargs else args)
-        entered = tuple([value for value, _ in known]) if known else ()
-        calls = len(self.recording.calls)
-        call = ModuleCall(number, self.call_counts[number], self.module_call, frames_above(2), calls, entered)
-        self.module_call = len(self.recording.module_calls)
-        self.recording.module_calls.append(call)
+        entered = tuple([value for value, _ in known])
+        call = ModuleCall(number, count, self.module_call, frames_above(2), len(recording.calls), entered)
+        self.module_call = len(recording.module_calls)
+        recording.module_calls.append(call)
         if not is_forward:
             self.forward_due = call
         return call
@@ -411,24 +411,24 @@ class Tracer(TorchFunctionMode):
 
     def _known_values(self, container: tuple[Any, ...]) -> list[tuple[Value, Tensor]]:
         """The values of the tensors in a container, as far as they are known."""
-        identity = self.identity
-        live, watchful = identity.live, identity.watchful or self._others
+        live = self.identity.live
         found = []
-        for tensor in flat_tensors(container):
-            entry = live.get(id(tensor))
-            if entry is None or entry[0]() is not tensor:
-                continue
-            if watchful or type(tensor) is not Tensor or entry[2] < 0 or tensor._version != entry[2]:
-                found.append((self._value_now(tensor), tensor))
-            else:
-                found.append((entry[1], tensor))
+        with no_torch_function():  # asking a tensor for its version is a torch call, too
+            for tensor in flat_tensors(container):
+                entry = live.get(id(tensor))
+                if entry is None or entry[0]() is not tensor:
+                    continue
+                unsure = self.identity.watchful or type(tensor) is not Tensor or entry[2] < 0
+                if unsure or tensor._version != entry[2]:
+                    found.append((self._value_now(tensor), tensor))
+                else:
+                    found.append((entry[1], tensor))
         return found
 
     def _value_now(self, tensor: Tensor) -> Value:
         busy, self.busy = self.busy, True
         try:
-            with no_torch_function():
-                return self.identity.value_of(tensor)
+            return self.identity.value_of(tensor)
         finally:
             self.busy = busy
 

@@ -87,7 +87,7 @@ class LeanTracer(Tracer):
         self.passes = 0
         self.sample_id: Any = None  # of the next pass
         self.may_stop = False  # is there someone who waits for the pass to be stopped?
-        self.wanted = [observer.rules.wants_module(info.address) for info in self.infos]
+        self.asked = [observer.rules.asks_module(info.address) for info in self.infos]
         self._operators: dict[Function, bool] = {}  # can they be called by an operator of the language?
         self.due: int | None = None  # a module whose call has begun, but not its forward
         self._surroundings = ExitStack()
@@ -161,7 +161,9 @@ class LeanTracer(Tracer):
             for key, argument in kwargs.items():
                 self._meet(argument, parents if key != "out" else [])
         if function.written is not None or function.escapes or "out" in kwargs:
-            return self._record_write(function, func, args, kwargs, parents)
+            targets = list(function.written(args, kwargs)) if function.written is not None else []
+            if targets or function.escapes or "out" in kwargs:
+                return self._record_write(function, func, args, kwargs, targets, parents)
         self.busy = True
         try:
             result = func(*args, **kwargs)
@@ -245,13 +247,18 @@ class LeanTracer(Tracer):
                 self._made(function, tensor, position, parents)
 
     def _record_write(
-        self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], parents: list[Name]
+        self,
+        function: Function,
+        func: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        targets: list[Any],
+        parents: list[Name],
     ) -> Any:
         """A call that overwrites some of its arguments, or hands out memory."""
         self.busy = True
         try:
             with no_torch_function():
-                targets = list(function.written(args, kwargs)) if function.written else []
                 written = flat_tensors([*targets, kwargs["out"]] if "out" in kwargs else targets)
                 for tensor in flat_tensors(args[:1]) if function.escapes else written:
                     self._before_overwriting(tensor, for_good=function.escapes)
@@ -335,8 +342,11 @@ class LeanTracer(Tracer):
         if observer.stopped:
             return
         nothing = kind == "module_exit" and container[0] is None  # was returned, or something was raised
-        if nothing or not self.wanted[frame.module]:
+        if nothing:
             observer.module_events += 1
+            return
+        if not self.asked[frame.module]:
+            observer.module_passes(kind, frame, container)
             return
         busy, self.busy = self.busy, True
         try:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .._torch import is_functorch_wrapped, no_torch_function
+from ..capture.containers import flat_tensors
 from ..capture.following import Connections
 from ..capture.functions import Function
 from ..capture.keeping import Keeper
@@ -132,6 +133,17 @@ class Observer:
             self._failed(first, raised)
         self._after(first)
         return records
+
+    def module_passes(self, kind: str, frame: Frame, container: tuple[Any, ...]) -> None:
+        """As `module`, for a call that nothing depends on: it is only remembered, if anything is."""
+        index = self.next_index
+        self.module_events += 1
+        if self.history is None:
+            return
+        with no_torch_function():
+            facts = [facts_of(tensor) for tensor in flat_tensors(container)]
+        position = 0 if len(facts) > 1 else None
+        self.history.events.append(Event(kind, index, self.rollout, frame, None, position, facts[0] if facts else None))
 
     def _after(self, event: Event) -> None:
         if self.trail is not None:

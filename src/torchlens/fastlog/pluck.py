@@ -96,7 +96,7 @@ def _from_log(
     settle(log)
     found: dict[Any, Tensor] = {}
     for selector in selectors:
-        places = log._lookup.places(selector) if isinstance(selector, str) else [log._lookup.place(selector)]
+        places = log._lookup.places(selector) if isinstance(selector, str) else log._lookup.chosen(selector)
         if len(places) > 1:
             label = log.graph.label(places[0])
             raise ArgumentError(f"{selector!r} means {len(places)} operations; ask for one of them, such as {label!r}")

@@ -52,19 +52,15 @@ def dry_run(
     arguments are those of `tl.fastlog.record`.
     """
     args, kwargs = model_arguments(model, input_args, input_kwargs)
-    chosen = {
-        "keep_op": keep_op,
-        "keep_module": keep_module,
-        "default_op": default_op,
-        "default_module": default_module,
-    }
     addresses, size = addresses_of(model), check_history_size(history_size)
-    Rules(addresses, **chosen)  # wrong arguments are noticed before the run
+    rules = Rules(  # wrong arguments are noticed before the run
+        addresses, keep_op=keep_op, keep_module=keep_module, default_op=default_op, default_module=default_module
+    )
     observer = Observer(Rules(addresses, keep_op=lambda ctx: False), Keeper(), size, lambda record: None)
     observer.trail = []
     options = Options.checked(layers_to_save=None, random_seed=random_seed)
     structure = run_once(model, args, kwargs, options, observer)
-    return Preview(Run(structure, observer.trail, observer.values_of, addresses, size), chosen)
+    return Preview(Run(structure, observer.trail, observer.values_of, addresses, size), rules)
 
 
 class Run(NamedTuple):
@@ -98,10 +94,10 @@ class Preview:
           mul_1_10
     """
 
-    def __init__(self, run: Run, chosen: dict[str, Any]) -> None:
+    def __init__(self, run: Run, rules: Rules) -> None:
         self._run = run
         self._events = run.events
-        self._specs = _specs(run.events, Rules(run.addresses, **chosen), run.history_size)
+        self._specs = _specs(run.events, rules, run.history_size)
 
     def retry(
         self,
@@ -112,13 +108,14 @@ class Preview:
         default_module: bool | CaptureSpec = False,
     ) -> Preview:
         """The same run with another choice; the model does not run again."""
-        chosen = {
-            "keep_op": keep_op,
-            "keep_module": keep_module,
-            "default_op": default_op,
-            "default_module": default_module,
-        }
-        return Preview(self._run, chosen)
+        rules = Rules(
+            self._run.addresses,
+            keep_op=keep_op,
+            keep_module=keep_module,
+            default_op=default_op,
+            default_module=default_module,
+        )
+        return Preview(self._run, rules)
 
     @property
     def events(self) -> list[RecordContext]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..capture.records import Stored, facts_of
 from ..errors import ArgumentError, LayerNotFoundError, PassNeededError, near
-from ..words import human_size
+from ..words import counted, human_size
 from .context import FIELDS, RecordContext
 from .events import NO_HISTORY, Event, Snapshot
 
@@ -268,6 +268,5 @@ class Recording(Records):
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        records = f"{len(self)} record{'s' if len(self) != 1 else ''}"
         passes = f"{self.num_passes} pass{'es' if self.num_passes != 1 else ''}"
-        return f"Recording of {self.model_name}: {records} of {passes}, {human_size(self.nbytes)}"
+        return f"Recording of {self.model_name}: {counted(len(self), 'record')} of {passes}, {human_size(self.nbytes)}"

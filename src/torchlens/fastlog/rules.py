@@ -227,12 +227,11 @@ class Rules:
                 stop.matched.add(predicate)
         return not stop.unmatched() and stop.matched.issuperset(stop.predicates)
 
-    def wants_module(self, address: str) -> bool:
-        """Must the calls of this module be looked at?"""
-        rules = self.all_rules
-        return bool(
-            self.remembers or self.module.everything is not None or any(address in rule.calls_of for rule in rules)
-        )
+    def asks_module(self, address: str) -> bool:
+        """May something happen because of a call of this module?"""
+        if self.module.everything is not None or self.module.predicates or self.stop.predicates:
+            return True
+        return any(address in rule.calls_of for rule in self.all_rules)
 
 
 def _default(given: Any, argument: str) -> CaptureSpec | None:

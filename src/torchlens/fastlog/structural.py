@@ -136,7 +136,8 @@ class Watch:
         self.observer.end_if_stopped()
 
     def _looks_at(self, frame: Frame) -> bool:
-        return self.observer.trail is not None or self.observer.rules.wants_module(frame.address)
+        observer = self.observer
+        return observer.history is not None or observer.trail is not None or observer.rules.asks_module(frame.address)
 
 
 def _parents(call: Call, names: dict[int, Name]) -> list[Name]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from ..capture.records import Recording, Value
+from ..capture.surroundings import collector_held_off
 from . import ancestry
 from .conditions import Conditions, find_conditions
 from .cost import Cost, count
@@ -39,6 +40,7 @@ class Graph:
     def __init__(self, recording: Recording) -> None:
         self.recording = recording
 
+    @collector_held_off()
     def build(self) -> Graph:
         for apply in PASSES:
             apply(self)

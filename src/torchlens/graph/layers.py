@@ -62,8 +62,11 @@ def _keys(graph: Graph) -> tuple[list[int], list[int]]:
         which = call.outputs.index(value) if len(call.outputs) > 1 else 0
         keys.append(numbers.setdefault((key, which), len(numbers)) if which else key)
         used = used_params(graph.recording, call)
+        if not used:
+            param_keys.append(-1)
+            continue
         shared = ("params", call.function.name, tuple([param.index for param in used]), which)
-        param_keys.append(numbers.setdefault(shared, len(numbers)) if used else -1)
+        param_keys.append(numbers.setdefault(shared, len(numbers)))
     return keys, param_keys
 
 

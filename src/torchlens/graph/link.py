@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..capture.records import Call, Value
@@ -28,16 +27,21 @@ def children_of(parents: list[tuple[int, ...]]) -> list[list[int]]:
     return children
 
 
-def argument_values(call: Call) -> Iterator[tuple[int | str, Value]]:
+def argument_values(call: Call) -> list[tuple[int | str, Value]]:
     """The values among a call's arguments, in order, each with the position or name of the argument it is in.
 
     The tensor given as `out=` is not one: nothing of it goes into the result.
     """
+    found: list[tuple[int | str, Value]] = []
     for position, argument in enumerate(call.args):
-        yield from ((position, value) for value in values_in(argument))
+        if type(argument) is Value:
+            found.append((position, argument))
+        elif type(argument) not in _PLAIN:
+            found += [(position, value) for value in values_in(argument)]
     for name, argument in call.kwargs.items():
-        if name != "out":
-            yield from ((name, value) for value in values_in(argument))
+        if name != "out" and type(argument) not in _PLAIN:
+            found += [(name, value) for value in values_in(argument)]
+    return found
 
 
 def values_in(argument: Any) -> list[Value]:
@@ -54,11 +58,9 @@ def values_in(argument: Any) -> list[Value]:
 
 
 def _parents(call: Call) -> tuple[int, ...]:
-    found = [a for a in call.args if type(a) is Value and a.role != "param"]
-    if len(found) == 1 and not call.kwargs and not any(type(a) in _NESTS for a in call.args):
-        return (found[0].index,)
-    values = [value for _, value in argument_values(call) if value.role != "param"]
-    return tuple(dict.fromkeys([value.index for value in values]))
+    values = [value.index for _, value in argument_values(call) if value.role != "param"]
+    return tuple(values) if len(values) < 2 else tuple(dict.fromkeys(values))
 
 
-_NESTS = {tuple, list, dict, slice}
+#: What holds no values; asked for every argument.
+_PLAIN = {int, float, bool, str, type(None)}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .layer_log import LayerLog
     from .model_log import ModelLog
     from .op_log import OpLog
-    from .records import Accessor
+    from .parts import Accessor
 
 #: The most rows of a table, and of one that is open at first.
 MOST_ROWS = 200

@@ -8,7 +8,7 @@ from typing import Any
 from ..aliases import LAYER_ATTRIBUTES, Aliased
 from ..errors import PassNeededError
 from ..graph.graph import Graph
-from . import html, text
+from . import text
 from .op_log import OpLog
 from .tables import Tabular
 
@@ -41,7 +41,9 @@ class LayerLog(Tabular, Aliased):
         return text.describe_layer(self)
 
     def _repr_html_(self) -> str:
-        return html.layer_html(self)
+        from .html import layer_html
+
+        return layer_html(self)
 
     def _table_records(self) -> Iterable[OpLog]:
         return self.passes.values()

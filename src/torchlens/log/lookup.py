@@ -40,7 +40,7 @@ class Lookup:
     def chosen(self, selector: str | int) -> list[int]:
         """All entries that a selector means: every layer with that part in its label, all that a module returned."""
         if isinstance(selector, int):
-            return [self.place(selector)]
+            return [numbered(selector, len(self._graph.entries))]
         name, number = split_pass(selector)
         modules = self._graph.modules
         if name in self._layers:
@@ -55,13 +55,6 @@ class Lookup:
         if not layers:
             raise self._not_found(selector)
         return [place for layer in layers for place in self._graph.layer_entries[layer]]
-
-    def place(self, number: int) -> int:
-        """The entry with this number; negative numbers count from the end."""
-        total = len(self._graph.entries)
-        if not -total <= number < total:
-            raise LayerNotFoundError(f"no operation {number}: the log has {total}, numbered 0 to {total - 1}")
-        return number % total
 
     def _one_pass(self, name: str, number: int, key: str) -> int:
         modules = self._graph.modules
@@ -116,3 +109,10 @@ class Lookup:
     def names(self) -> list[str]:
         """Every label and module address, for completion."""
         return [*self._graph.layer_labels, *filter(None, self._graph.modules.numbers)]
+
+
+def numbered(number: int, total: int) -> int:
+    """The place with this number among `total`; negative numbers count from the end."""
+    if not -total <= number < total:
+        raise LayerNotFoundError(f"no operation {number}: the log has {total}, numbered 0 to {total - 1}")
+    return number % total

@@ -8,42 +8,34 @@ from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from torch import Tensor, nn
 
 from ..aliases import MODEL_ATTRIBUTES, Aliased
-from ..bundle.load import load_recording
 from ..capture.arguments import model_arguments
 from ..capture.containers import reconstructed
 from ..capture.dispatcher import Completeness
 from ..capture.records import Recording, Value
 from ..capture.within import recorded
-from ..draw.dot import to_dot
-from ..draw.options import DrawOptions
-from ..draw.show import draw
-from ..draw.view import make_view
-from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError, PassNeededError
+from ..errors import ArgumentError, FidelityWarning, PassNeededError
 from ..graph.graph import Graph
 from ..graph.layers import used_params
 from ..options import Options
-from ..rerun.refresh import refreshed
-from ..rerun.replay import replay_graph
-from ..validate.lint import lint
-from ..validate.report import Problem, ValidationReport
-from ..validate.validate import validate_graph
 from ..words import human_size
-from . import html, text
+from . import text
 from .backward import BackwardPass, GradFnLog, check_loss, gradients_of, memory_of
 from .layer_log import LayerLog
-from .lookup import Lookup
-from .networks import to_networkx
+from .lookup import Lookup, numbered
 from .op_log import OpLog
-from .records import Accessor, BufferLog, ModuleLog, ParamLog, buffers_of, modules_of, params_of
+from .parts import Accessor, BufferLog, ModuleLog, ParamLog, buffers_of, modules_of, params_of
 from .settle import settle
 from .settle_autograd import settle_autograd
 from .summary import Text, summarize
 from .tables import Tabular
+
+if TYPE_CHECKING:
+    from ..validate.report import ValidationReport
 
 
 @dataclass(frozen=True)
@@ -87,6 +79,8 @@ class ModelLog(Tabular, Aliased):
         >>> tl.ModelLog.load(folder / "demo").model_name
         'DemoNetwork'
         """
+        from ..bundle.load import load_recording
+
         return cls(load_recording(Path(path), lazy))
 
     @cached_property
@@ -102,7 +96,9 @@ class ModelLog(Tabular, Aliased):
         return text.describe_log(self)
 
     def _repr_html_(self) -> str:
-        return html.log_html(self)
+        from .html import log_html
+
+        return log_html(self)
 
     def _table_records(self) -> Iterable[OpLog]:
         return self
@@ -128,21 +124,14 @@ class ModelLog(Tabular, Aliased):
             number = key.__index__()
         except AttributeError:
             raise TypeError(f"a log is indexed by a name, a number or a slice, not {key!r}") from None
-        return self._op(self._numbered(number))
+        listed = self.graph.listed
+        return self._op(listed[numbered(number, len(listed))])
 
     def _op(self, place: int) -> OpLog:
         op = self._ops.get(place)
         if op is None:
             op = self._ops[place] = OpLog(self.graph, place)
         return op
-
-    def _numbered(self, number: int) -> int:
-        listed = self.graph.listed
-        if not -len(listed) <= number < len(listed):
-            raise LayerNotFoundError(
-                f"no operation {number}: the log has {len(listed)}, numbered 0 to {len(listed) - 1}"
-            )
-        return listed[number]
 
     def _layer(self, layer: int) -> OpLog | LayerLog:
         """A layer of the graph by its number: its only operation, or all its passes."""
@@ -449,6 +438,10 @@ class ModelLog(Tabular, Aliased):
         The result is true or false, and prints what was found. `perturb` also changes each parent in turn and makes
         sure that the result would have been different.
         """
+        from ..validate.lint import lint
+        from ..validate.report import Problem
+        from ..validate.validate import validate_graph
+
         report = validate_graph(self.graph, perturb)
         report.problems += [Problem("lint", None, problem) for problem in lint(self)]
         return report
@@ -518,6 +511,8 @@ class ModelLog(Tabular, Aliased):
             if not isinstance(tensor, Tensor):
                 raise ArgumentError(f"values maps layers to tensors; {key!r} is mapped to {type(tensor).__name__}")
             given[self._single(key)] = tensor
+        from ..rerun.replay import replay_graph
+
         return replay_graph(self.graph, given or None)
 
     def _output(self) -> Any:
@@ -561,6 +556,8 @@ class ModelLog(Tabular, Aliased):
         recording, error = recorded(model, self._recording.within, args, kwargs, options)
         if error is not None:
             raise error
+        from ..rerun.refresh import refreshed
+
         new = ModelLog(recording)
         new.__dict__["graph"] = refreshed(self.graph, recording)
         settle(new)
@@ -579,6 +576,9 @@ class ModelLog(Tabular, Aliased):
 
         The arguments are those of `show_model_graph`.
         """
+        from ..draw.options import DrawOptions
+        from ..draw.show import draw
+
         return draw(self, DrawOptions.checked(**drawing))
 
     def to_dot(self, **drawing: Any) -> str:
@@ -587,6 +587,10 @@ class ModelLog(Tabular, Aliased):
         >>> print(log.to_dot(vis_mode="rolled")[:9])
         digraph {
         """
+        from ..draw.dot import to_dot
+        from ..draw.options import DrawOptions
+        from ..draw.view import make_view
+
         return to_dot(make_view(self, DrawOptions.checked(**drawing)))
 
     def to_networkx(self) -> Any:
@@ -595,6 +599,8 @@ class ModelLog(Tabular, Aliased):
         >>> sorted(log.to_networkx().predecessors("linear_1_3"))
         ['relu_1_2']
         """
+        from .networks import to_networkx
+
         return to_networkx(self)
 
     # ---- modules --------------------------------------------------------------------------------------------

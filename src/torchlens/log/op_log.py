@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..aliases import LAYER_ATTRIBUTES, Aliased
 from ..capture.containers import rebuild
-from ..capture.naming import grad_fn_name, operator_of
+from ..capture.naming import func_name, grad_fn_name
 from ..capture.records import Call, Value, fetched
 from ..graph import ancestry
 from ..graph.graph import Graph
@@ -22,7 +22,7 @@ from ..graph.link import argument_values
 from ..graph.sites import user_stack
 from ..source import FuncCallLocation
 from ..words import human_size
-from . import backward, html, text
+from . import backward, text
 from .tables import Tabular
 
 
@@ -53,7 +53,9 @@ class OpLog(Tabular, Aliased):
         return text.describe_op(self)
 
     def _repr_html_(self) -> str:
-        return html.op_html(self)
+        from .html import op_html
+
+        return op_html(self)
 
     # ---- names ----------------------------------------------------------------------------------------------
 
@@ -264,10 +266,7 @@ class OpLog(Tabular, Aliased):
     @property
     def func_name(self) -> str | None:
         """The function's name; for an operator its special method, `__add__`."""
-        call = self._call
-        if call is None or self.is_output_layer:
-            return None
-        return operator_of(call) or call.function.name
+        return func_name(self._value, self._graph.recording.calls)
 
     @property
     def func_time(self) -> float:

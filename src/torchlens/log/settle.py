@@ -88,5 +88,5 @@ class _Finished:
         self._op, self._moment = op, moment
 
     def __getattr__(self, name: str) -> Any:
-        own = name in type(self._moment).__mro__[1].__dict__ and not hasattr(type(self._op), name)
-        return getattr(self._moment if own else self._op, name)
+        only_then = name in vars(OpInProgress) and not hasattr(OpLog, name)
+        return getattr(self._moment if only_then else self._op, name)

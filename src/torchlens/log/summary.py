@@ -10,7 +10,7 @@ from ..words import human_size, shapes_words, times
 
 if TYPE_CHECKING:
     from .model_log import ModelLog
-    from .records import ModuleLog
+    from .parts import ModuleLog
 
 
 class Text(str):

@@ -12,8 +12,7 @@ from ..capture.records import TensorInfo
 from ..errors import LayerNotFoundError, near
 from ..graph.graph import Graph
 from ..graph.layers import used_params
-from ..words import human_size
-from . import html
+from ..words import counted, human_size
 from .tables import Tabular
 
 T = TypeVar("T")
@@ -53,10 +52,12 @@ class Accessor(Tabular, Generic[T]):
     def __repr__(self) -> str:
         lines = "".join(f"\n    {record!r}" for record in list(self._records.values())[:20])
         more = f"\n    ... and {len(self) - 20} more" if len(self) > 20 else ""
-        return f"{len(self)} {self.noun}{'' if len(self) == 1 else 's'}{lines}{more}"
+        return f"{counted(len(self), self.noun)}{lines}{more}"
 
     def _repr_html_(self) -> str:
-        return html.accessor_html(self)
+        from .html import accessor_html
+
+        return accessor_html(self)
 
     def _ipython_key_completions_(self) -> list[str]:
         return self.keys()
