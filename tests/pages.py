@@ -8,6 +8,7 @@ If the block is to raise, the last thing that it shows is the exception. In bloc
 from __future__ import annotations
 
 import ast
+import difflib
 import io
 import re
 import shlex
@@ -97,7 +98,10 @@ class Page:
             text = text[:start] + new + text[stop:]
         if update and changes:
             self.path.write_text(text, encoding="utf-8")
-        assert update or text == self.text, f"{self.path.name}: pytest --update-golden accepts the change"
+        difference = "\n".join(
+            difflib.unified_diff(self.text.splitlines(), text.splitlines(), "page", "run", n=1, lineterm="")
+        )
+        assert update or not difference, f"{self.path.name}: pytest --update-golden accepts the change\n{difference}"
 
     def _run(self, block: Block) -> tuple[str, str]:
         """The code of a block with the values that its expressions really have, and what it shows."""
