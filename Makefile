@@ -59,13 +59,13 @@ clean:  ## remove the environment, caches and what was built
 # Without their dependencies, which would replace torch or the hub client; what they really need follows.
 $(ZOO): $(READY)
 	$(RUN) -m pip install --quiet --no-deps timm torch_geometric diffusers
-	$(RUN) -m pip install --quiet aiohttp importlib_metadata psutil pyparsing requests xxhash
+	$(RUN) -m pip install --quiet aiohttp importlib_metadata psutil pyparsing requests
 	touch $@
 
 # torchvision comes without its dependencies: its requirement names a build of torch that not every machine has.
 $(READY): constraints.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet torch numpy safetensors
+	$(RUN) -m pip install --quiet torch numpy safetensors xxhash
 	$(RUN) -m pip install --quiet --no-deps torchvision
 	$(RUN) -m pip install --quiet pillow transformers networkx pandas pyarrow resvg_py pytest pytest-xdist hypothesis ruff mypy hatchling editables
 	$(RUN) -m pip install --quiet expecttest scipy

@@ -132,11 +132,39 @@ def lazy_open(folder: Path) -> None:
 
 
 def streaming(folder: Path) -> None:
-    plain, streamed, kept = (_child(kind, folder / kind) for kind in ("plain", "streamed", "in-memory"))
+    """Each in a process of its own, in turns; the best of each."""
+    best: dict[str, list[float]] = {}
+    disk, size = float("inf"), 0
+    for _ in range(3):
+        for kind in ("plain", "streamed to disk", "log in memory"):
+            memory, seconds = _child(kind, folder / "streamed")
+            known = best.setdefault(kind, [memory, seconds])
+            best[kind] = [min(known[0], memory), min(known[1], seconds)]
+            if (folder / "streamed").exists():
+                size = sum(file.stat().st_size for file in (folder / "streamed").iterdir())
+                shutil.rmtree(folder / "streamed")
+        disk = min(disk, raw_disk(folder / "raw", size))
     print("\nResNet-50, batch 16, evaluation: peak memory of the process, forward pass in seconds")
-    for name, (memory, seconds) in {"plain": plain, "streamed to disk": streamed, "log in memory": kept}.items():
+    for name, (memory, seconds) in best.items():
         print(f"  {name:18} {memory:7.0f} MB {seconds:7.2f} s")
-    print(f"  streamed against plain: {streamed[0] / plain[0]:.2f}x memory")
+    print(f"  {f'{size / 2**20:.0f} MB to disk only':18} {'':10} {disk:7.2f} s")
+    (plain, alone), (streamed, seconds) = best["plain"], best["streamed to disk"]
+    print(f"  streamed against plain:                     {streamed / plain:.2f}x memory")
+    print(f"  streamed against the slower of disk, plain: {seconds / max(disk, alone):.2f}x time")
+    print(f"  streamed against disk and then plain:       {seconds / (disk + alone):.2f}x time")
+
+
+def raw_disk(path: Path, size: int) -> float:
+    """Seconds to write as many bytes, until they are on the disk."""
+    data = memoryview(torch.rand(2 << 20).numpy()).cast("B")
+    start = time.perf_counter()
+    with open(path, "wb", buffering=0) as file:
+        for left in range(size, 0, -len(data)):
+            file.write(data[:left])
+        os.fsync(file.fileno())
+    seconds = time.perf_counter() - start
+    path.unlink()
+    return seconds
 
 
 def _child(kind: str, path: Path) -> tuple[float, float]:
@@ -144,7 +172,6 @@ def _child(kind: str, path: Path) -> tuple[float, float]:
     if ran.returncode:
         raise RuntimeError(ran.stderr)
     memory, seconds = ran.stdout.split()[-2:]
-    shutil.rmtree(path, ignore_errors=True)
     return float(memory), float(seconds)
 
 
@@ -159,7 +186,7 @@ def peak_memory(kind: str, path: Path) -> str:
         start = time.perf_counter()
         if kind == "plain":
             model(x)
-        elif kind == "streamed":
+        elif kind == "streamed to disk":
             tl.log_forward_pass(model, x, save_activations_to=path, keep_activations_in_memory=False)
         else:
             tl.log_forward_pass(model, x)

@@ -275,7 +275,8 @@ def save(
 
     Args:
         log: the log.
-        path: the folder to make. It appears when all of it is there: a crash leaves what was there before, or nothing.
+        path: the folder to make. It appears when all of it is on the disk: a crash leaves what was there before, or
+            nothing.
         overwrite: replace a bundle that is there; anything else that is there is never replaced.
         include_activations: False leaves the values out, and saves all that is known about them.
         include_gradients: False leaves out what backward passes brought.
@@ -311,8 +312,8 @@ def load(path: str | PathLike[str], lazy: bool = False) -> ModelLog:
     With `lazy=True` only the metadata is read; a tensor is read when it is asked for, and
     `layer.materialize_activation()` keeps it. Every tensor is checked against its hash when it is read.
 
-    A bundle that is damaged, was altered or comes from a newer version is a `BundleError`. Functions are known by name:
-    computing again (`log.validate()`) works for torch's own.
+    A bundle that is damaged, makes no sense or comes from another version is a `BundleError`. Functions are known by
+    name: computing again (`log.validate()`) works for torch's own.
     """
     return ModelLog.load(path, lazy)
 
@@ -325,7 +326,8 @@ def recover(path: str | PathLike[str]) -> ModelLog:
     12
 
     The log ends with the last tensor that was written whole; `log.warnings` says what is missing. Its tensors stay in
-    the files and are read when they are asked for; `save` makes a bundle of them.
+    the files and are read when they are asked for; `save` makes a bundle of them. A bundle that had just been put aside
+    to be replaced by `save` when the process died is put back.
     """
     from .bundle.recover import recover_recording
 

@@ -36,7 +36,7 @@ def records(log: tl.ModelLog) -> Iterator[tuple[str, Any]]:
         if op.num_passes > 1 and op.pass_num == 1:
             yield op.layer_label, log[op.layer_label]
     for accessor in (log.modules, log.params, log.buffers):
-        yield from ((f"{accessor._noun} {key}", accessor[key]) for key in accessor._records)
+        yield from ((f"{accessor.noun} {key}", accessor[key]) for key in accessor._records)
     for module in log.modules:
         yield from ((each.label, each) for each in module.passes.values())
 

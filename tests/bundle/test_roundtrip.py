@@ -19,7 +19,7 @@ from tests.torchvision_models import torchvision_models
 from torch import Tensor, nn
 
 import torchlens as tl
-from torchlens.bundle import records
+from torchlens.bundle.rows import PLAIN
 from torchlens.capture.records import Call, ModuleCall, Recording, Value
 
 
@@ -101,8 +101,8 @@ def test_a_loaded_log_can_be_saved_again(tmp_path: Path) -> None:
 
 
 def test_nothing_of_a_recording_is_forgotten() -> None:
-    """Whoever adds a field to a record meets this test: the field belongs into bundle/records.py as well."""
-    saved = {*records._PLAIN, "completeness", "modules", "param_infos", "buffer_infos", "values", "params", "calls",
+    """Whoever adds a field to a record meets this test: the field belongs into bundle/encode.py and decode.py."""
+    saved = {*PLAIN, "completeness", "modules", "param_infos", "buffer_infos", "values", "params", "calls",
              "module_calls", "events", "output", "seed", "gradients"}  # fmt: skip
     of_the_process = {"chooser", "connections", "options", "param_versions"}
     assert {field.name for field in dataclass_fields(Recording)} == saved | of_the_process
@@ -388,7 +388,7 @@ def test_the_files_are_plain(tmp_path: Path) -> None:
     log = tl.log_forward_pass(nn.Sequential(nn.Linear(3, 4), nn.Sigmoid()), torch.rand(2, 3))
     tl.save(log, tmp_path / "log")
     manifest = json.loads((tmp_path / "log" / "manifest.json").read_text())
-    assert manifest["schema"] == 1 and [shard["file"] for shard in manifest["shards"]] == ["tensors-00000.safetensors"]
+    assert manifest["schema"] == 2 and [shard["file"] for shard in manifest["shards"]] == ["tensors-00000.safetensors"]
     json.loads((tmp_path / "log" / "metadata.json").read_text(), parse_constant=pytest.fail)
     stored = safetensors.torch.load_file(tmp_path / "log" / "tensors-00000.safetensors")
     assert torch.equal(stored["op.2"], log["sigmoid"].activation) and stored["param.0.0.weight"].shape == (4, 3)

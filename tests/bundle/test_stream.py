@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -20,7 +21,7 @@ from tests.test_documented import DemoNetwork, RecurrentNetwork
 from torch import Tensor, nn
 
 import torchlens as tl
-from torchlens.bundle.load import JOURNAL
+from torchlens.bundle.files import JOURNAL
 from torchlens.bundle.stream import TensorStream
 
 
@@ -219,6 +220,7 @@ SAVING = """
 import sys, torch, torchlens as tl
 from torch import nn
 log = tl.log_forward_pass(nn.Sequential(*[nn.ReLU() for _ in range(50)]), torch.ones(200_000))
+tl.save(log, sys.argv[1], overwrite=True)
 print("saving", flush=True)
 for _ in range(1000):
     tl.save(log, sys.argv[1], overwrite=True)
@@ -233,8 +235,7 @@ def test_kill_while_saving_leaves_the_old_bundle_or_the_new_one(tmp_path: Path) 
         time.sleep(0.5 + delay)
         child.send_signal(signal.SIGKILL)
         child.wait()
-        if path.exists():
-            assert tl.load(path)["relu_1:50"].tensor_shape == (200_000,)
+        assert tl.load(path)["relu_1:50"].tensor_shape == (200_000,)
 
 
 def _environment() -> dict[str, str]:
@@ -288,6 +289,35 @@ def test_a_full_disk(scenario: str, limit: int, tmp_path: Path) -> None:
     recovered = tl.recover(path)
     assert 5 < recovered.num_tensors_saved <= limit / 360_000
     assert all(op.activation is not None for op in recovered)
+
+
+def broken(*args: Any) -> None:
+    raise OSError(errno.EIO, "the disk is broken")
+
+
+def test_the_disk_breaks_while_more_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tl.log_forward_pass(nn.Sequential(*[nn.Sigmoid() for _ in range(9)]), torch.rand(1000))
+    monkeypatch.setattr("torchlens.bundle.shards._SYNC", 1000)
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(tl.BundleError, match="disk is broken; nothing was saved"):
+        tl.save(log, tmp_path / "log")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(tl.BundleError, match="disk is broken"):
+        tl.log_forward_pass(nn.Sequential(nn.ReLU(), nn.Tanh()), torch.rand(1000), save_activations_to=tmp_path / "log")
+    assert tl.recover(tmp_path / "log").num_tensors_saved
+
+
+@pytest.mark.parametrize("where", ["os.fsync", "torchlens.bundle.save.write_durably", "os.mkdir"])
+def test_the_first_error_is_the_one_that_is_told(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever fails, from making the folder to the last file: no other error comes on top of it."""
+    monkeypatch.setattr(where, broken)
+    for stream in (
+        lambda: tl.log_forward_pass(nn.ReLU(), torch.rand(9), save_activations_to=tmp_path / "log"),
+        lambda: tl.fastlog.record(nn.ReLU(), torch.rand(9), keep_op="relu", save_to=tmp_path / "records"),
+    ):
+        with pytest.raises((tl.BundleError, OSError), match="disk is broken") as caught:
+            stream()
+        assert caught.value.__context__ is None or "disk is broken" in str(caught.value.__context__)
 
 
 def test_the_queue_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

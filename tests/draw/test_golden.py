@@ -18,7 +18,7 @@ from tests.torchvision_models import torchvision_models
 
 import torchlens as tl
 from torchlens.draw.dot import to_dot
-from torchlens.draw.elements import View
+from torchlens.draw.elements import Edge, Group, Legend, Node, Text, View
 from torchlens.draw.options import DrawOptions
 from torchlens.draw.view import make_view
 
@@ -94,9 +94,15 @@ def _line(element: Any) -> str:
 
 
 def _without_defaults(element: Any) -> Any:
+    if isinstance(element, Legend):
+        return dataclasses.asdict(element)
+    if isinstance(element, (Node, Edge, Group, Text)):
+        defaults, values = element._field_defaults, element._asdict()
+        return {
+            name: _without_defaults(value)
+            for name, value in values.items()
+            if name not in defaults or value != defaults[name]
+        }
     if isinstance(element, tuple):
         return [_without_defaults(member) for member in element]
-    if not dataclasses.is_dataclass(element):
-        return element
-    values = {field.name: (getattr(element, field.name), field.default) for field in dataclasses.fields(element)}
-    return {name: _without_defaults(value) for name, (value, default) in values.items() if value != default}
+    return element

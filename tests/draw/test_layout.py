@@ -190,7 +190,7 @@ def test_the_checker_sees_planted_faults(fault: str, expected: str) -> None:
         case "label on a label":
             labels[1] = dataclasses.replace(labels[1], rect=moved(labels[2].rect, x=4))
         case "label cut":
-            labels[0] = dataclasses.replace(labels[0], rect=dataclasses.replace(labels[0].rect, width=4.0))
+            labels[0] = dataclasses.replace(labels[0], rect=labels[0].rect._replace(width=4.0))
         case "label lost":
             del labels[0]
         case "group label outside":

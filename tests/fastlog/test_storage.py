@@ -19,6 +19,7 @@ from tests.test_oracle import content, prepared, surroundings
 from torch import nn
 
 import torchlens as tl
+from torchlens.bundle.hashing import hash_of
 from torchlens.fastlog import CaptureSpec, Recorder, Recording, load, record, recover
 
 
@@ -202,8 +203,6 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def altered(saved: Path, folder: Path, change: Any) -> Path:
     """A copy of a recording with other metadata, properly hashed."""
-    import hashlib
-
     path = folder / "bad"
     shutil.copytree(saved, path)
     tables = json.loads((path / "metadata.json").read_text())
@@ -211,7 +210,7 @@ def altered(saved: Path, folder: Path, change: Any) -> Path:
     data = json.dumps(tables).encode()
     (path / "metadata.json").write_bytes(data)
     manifest = json.loads((path / "manifest.json").read_text())
-    manifest["metadata"] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    manifest["metadata"] = {"bytes": len(data), "xxh3": hash_of(data)}
     (path / "manifest.json").write_text(json.dumps(manifest))
     return path
 

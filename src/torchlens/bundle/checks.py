@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import BundleError
@@ -101,43 +98,6 @@ def sizes(thing: Any, low: int = 0) -> tuple[int, ...]:
 def _kind(thing: Any) -> str:
     shown = repr(thing) if isinstance(thing, (int, float, str, bool, type(None))) else type(thing).__name__
     return shown if len(shown) < 60 else shown[:60] + "..."
-
-
-# ---- files ----------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn what the operating system says into an error that names the file."""
-    try:
-        yield
-    except OSError as error:
-        raise BundleError(f"{path} could not be written: {error.strerror or error}; nothing was saved") from error
-
-
-def open_file(folder: Path, name: str) -> int:
-    """A descriptor of a plain file right in the folder; links and anything else are refused."""
-    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    try:
-        descriptor = os.open(folder / name, flags)
-    except FileNotFoundError:
-        raise BundleError(f"{folder}: {name} is missing") from None
-    except (OSError, ValueError) as error:  # a link is an error here
-        raise BundleError(f"{folder}: {name} can't be opened as a plain file ({error})") from None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise BundleError(f"{folder}: {name} is not a plain file")
-    return descriptor
-
-
-def read_small_file(folder: Path, name: str, limit: int) -> bytes:
-    """All of a file, if it is not larger than a file of its kind can be."""
-    descriptor = open_file(folder, name)
-    with os.fdopen(descriptor, "rb") as file:
-        size = os.fstat(descriptor).st_size
-        if size > limit:
-            raise BundleError(f"{folder}: {name} has {size} bytes, more than the {limit} that are read")
-        return file.read(limit)
 
 
 def parse(data: bytes, what: str) -> Any:

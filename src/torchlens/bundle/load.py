@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from pathlib import Path
@@ -14,15 +13,17 @@ from torch.nn import Parameter
 from ..capture.records import Recording, Stored
 from ..capture.surroundings import collector_held_off
 from ..errors import BundleError
-from .checks import blaming, each, integer, open_file, parse, read_small_file, text
-from .records import read_tables
-from .save import FORMAT, MANIFEST, METADATA, SCHEMA
+from .checks import blaming, each, integer, parse, text
+from .decode import read_tables
+from .files import FORMAT, JOURNAL, MANIFEST, METADATA, SCHEMA, open_file, read_small_file
+from .hashing import hash_of
+from .replace import not_there
 from .shards import Blob, Location, ShardEntry, locate, shard_name
 from .tensors import TensorTable
 
 _LARGEST_MANIFEST = 16 << 20
 _LARGEST_METADATA = 1 << 30
-_HASH = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_HASH = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
 class StoredTensor(Stored):
@@ -65,7 +66,7 @@ def _load(path: Path, lazy: bool) -> Recording:
 def open_bundle(path: Path) -> tuple[dict[str, Any], TensorTable]:
     """The tables of a bundle, and its tensors, which stay in the files until they are asked for."""
     if not path.is_dir():
-        raise BundleError(f"{path} is not a folder; tl.save makes one" if path.exists() else f"{path} does not exist")
+        raise not_there(path)
     manifest = parse(read_small_file(path, MANIFEST, _LARGEST_MANIFEST), f"{path / MANIFEST}")
     with blaming(str(path / MANIFEST)):
         shards = _check_manifest(manifest)
@@ -82,15 +83,10 @@ def _as(tensor: Tensor, requires_grad: bool | None) -> Tensor:
     return tensor if requires_grad is None else Parameter(tensor, requires_grad)
 
 
-JOURNAL = "journal.jsonl"
-
-
 def _check_manifest(manifest: Any) -> list[ShardEntry]:
     if type(manifest) is not dict or manifest.get("format") != FORMAT:
         raise BundleError("it is not the manifest of a torchlens bundle")
-    schema = integer(manifest["schema"], 1)
-    if schema > SCHEMA:
-        raise BundleError(f"it has schema {schema}, but this version reads up to {SCHEMA}; a newer torchlens wrote it")
+    check_schema(manifest["schema"])
     shards = each("shards", manifest["shards"], _shard_entry)
     for number, entry in enumerate(shards):
         if entry.file != shard_name(number):
@@ -98,14 +94,20 @@ def _check_manifest(manifest: Any) -> list[ShardEntry]:
     return shards
 
 
+def check_schema(schema: Any) -> None:
+    if integer(schema, 1) != SCHEMA:
+        age = "a newer" if schema > SCHEMA else "an older"
+        raise BundleError(f"it has schema {schema}, but this version reads {SCHEMA}; {age} torchlens wrote it")
+
+
 def _shard_entry(row: Any) -> ShardEntry:
     return ShardEntry(text(row["file"]), integer(row["bytes"]), _hash(row))
 
 
 def _hash(row: Any) -> str:
-    digest = text(row["sha256"])
+    digest = text(row["xxh3"])
     if not _HASH.fullmatch(digest):
-        raise BundleError("a hash is 64 hexadecimal digits")
+        raise BundleError("a hash is 32 hexadecimal digits")
     return digest
 
 
@@ -116,7 +118,7 @@ def _read_metadata(path: Path, size: int, digest: str) -> bytes:
         if os.fstat(descriptor).st_size != size:
             raise BundleError(f"{path / METADATA} is truncated or altered: its size is not the one that was written")
         data = file.read(size)
-    if hashlib.sha256(data).hexdigest() != digest:
+    if hash_of(data) != digest:
         raise BundleError(f"{path / METADATA} was altered or damaged: its hash is not the one that was written")
     return data
 

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 from ..capture.records import Recording
 from ..errors import BundleError
-from .checks import blaming, integer, parse, read_small_file, text
-from .load import JOURNAL, StoredTensor, load_recording, open_bundle
-from .records import read_tables
-from .save import FORMAT, MANIFEST, SCHEMA
+from .checks import blaming, integer, parse, text
+from .decode import read_tables
+from .files import FORMAT, JOURNAL, MANIFEST, read_small_file
+from .load import StoredTensor, check_schema, load_recording, open_bundle
+from .replace import not_there, put_back
 from .shards import Location, shard_name
 from .tensors import TensorTable
 
@@ -23,6 +24,7 @@ _TABLES = (
 
 def recover_recording(path: Path) -> Recording:
     """The recording of a forward pass whose saving was cut short, as far as it is whole. Tensors stay in the files."""
+    put_back(path)
     if (path / MANIFEST).is_file():
         return load_recording(path, lazy=True)
     journal = open_journal(path)
@@ -60,7 +62,7 @@ class Journal(NamedTuple):
 def open_journal(path: Path) -> Journal:
     """Read what is whole of a journal."""
     if not path.is_dir():
-        raise BundleError(f"{path} is not a folder" if path.exists() else f"{path} does not exist")
+        raise not_there(path)
     text_lines = read_small_file(path, JOURNAL, _LARGEST_JOURNAL).split(b"\n")
     warnings = []
     if text_lines.pop():
@@ -82,8 +84,7 @@ def open_journal(path: Path) -> Journal:
 def _check_head(head: Any) -> dict[str, Any]:
     if type(head) is not dict or head.get("format") != FORMAT:
         raise BundleError("it is not the journal of a torchlens bundle")
-    if integer(head["schema"], 1) > SCHEMA:
-        raise BundleError(f"it has schema {head['schema']}, but this version reads up to {SCHEMA}")
+    check_schema(head["schema"])
     return head
 
 

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import secrets
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from ..capture.records import Recording
 from ..capture.surroundings import collector_held_off
 from ..errors import BundleError
-from .checks import writing
-from .records import RecordEncoder, Tables, write_tables
+from .encode import RecordEncoder, write_tables
+from .files import FORMAT, MANIFEST, METADATA, SCHEMA, sync_folder, write_durably, writing
+from .hashing import hash_of
+from .replace import beside, replace
+from .rows import Tables
 from .shards import ShardEntry, ShardWriter
 from .tensors import TensorEncoder
-
-FORMAT = "torchlens bundle"
-SCHEMA = 1  # raised when an older reader would misread what is written
-MANIFEST, METADATA = "manifest.json", "metadata.json"
 
 
 def save_recording(
@@ -33,15 +29,16 @@ def save_recording(
     check_target(path, overwrite)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-        beside.mkdir()
+        new = beside(path, "tmp")
+        new.mkdir()
     try:
         with collector_held_off():
-            _write(recording, beside, activations=activations, gradients=gradients, arguments=arguments)
+            _write(recording, new, activations=activations, gradients=gradients, arguments=arguments)
+        check_target(path, overwrite)  # once more: others may have been there meanwhile
         with writing(path):
-            _replace(path, beside)
+            replace(path, new)
     except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
         raise
 
 
@@ -88,7 +85,7 @@ def finish(folder: Path, tables: Tables, shards: Sequence[ShardEntry]) -> None:
         "format": FORMAT,
         "schema": SCHEMA,
         "torch": str(torch.__version__),
-        "metadata": {"bytes": len(metadata), "sha256": hashlib.sha256(metadata).hexdigest()},
+        "metadata": {"bytes": len(metadata), "xxh3": hash_of(metadata)},
         "shards": [entry._asdict() for entry in shards],
     }
     with writing(folder / MANIFEST):
@@ -100,38 +97,3 @@ def finish(folder: Path, tables: Tables, shards: Sequence[ShardEntry]) -> None:
 
 def _dump(tables: Tables) -> bytes:
     return json.dumps(tables, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode("utf-8")
-
-
-def write_durably(path: Path, data: bytes) -> None:
-    with writing(path), open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder as durable as the files; not every system can."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _replace(path: Path, beside: Path) -> None:
-    """A folder can't be renamed onto a full one: the old one steps aside first, and goes when the new one is there."""
-    old: Any = None
-    if path.exists():
-        old = path.with_name(f".{path.name}.{secrets.token_hex(4)}.old")
-        os.rename(path, old)
-    try:
-        os.rename(beside, path)
-    except OSError:
-        if old is not None:
-            os.rename(old, path)
-        raise
-    sync_folder(path.parent)
-    if old is not None:
-        shutil.rmtree(old, ignore_errors=True)

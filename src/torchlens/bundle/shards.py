@@ -6,7 +6,6 @@ is closed. The header also has the hash of each tensor; the header's own hash is
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -19,7 +18,9 @@ import torch
 from torch import Tensor
 
 from ..errors import BundleError
-from .checks import blaming, integer, one_of, open_file, parse, sizes, text, writing
+from .checks import blaming, integer, one_of, parse, sizes, text
+from .files import open_file, writing
+from .hashing import PIECE, hash_of, new_hash
 
 #: The names that safetensors has for types. What has none is stored as bytes; the metadata tells what they are.
 DTYPES = {
@@ -31,7 +32,7 @@ DTYPES = {
 _ITEM_SIZES = {name: dtype.itemsize for dtype, name in DTYPES.items()}
 
 _LARGEST_HEADER = 100_000_000  # as in safetensors itself
-_LARGE = 1 << 20  # bytes from which it pays to hash and write at the same time
+_SYNC = 32 << 20  # bytes after which the disk is told to begin
 _HEADER_LINE = 300  # bytes that a tensor takes in the header, or less
 
 
@@ -47,7 +48,7 @@ class ShardEntry(NamedTuple):
 
     file: str
     bytes: int
-    sha256: str  # of the header, which has those of the tensors
+    xxh3: str  # of the header, which has those of the tensors
 
 
 def shard_name(number: int) -> str:
@@ -70,13 +71,15 @@ class ShardWriter:
         self._shard_bytes = shard_bytes
         self._file: Any = None
         self._header: dict[str, Any] = {}
-        self._hashes: dict[str, Future[str]] = {}  # of large ones they come later, from other threads
+        self._hashes: dict[str, str] = {}
         self._used = 0  # bytes of data
         self._header_used = 0
-        self._pool = ThreadPoolExecutor(min(2, os.cpu_count() or 1))
+        self._pool = ThreadPoolExecutor(1)
+        self._syncing: Future[None] | None = None
+        self._synced = 0  # bytes of data that are on the disk, or will be when that is done
         self.entries: list[ShardEntry] = []
 
-    def append(self, name: str, dtype: str, shape: Sequence[int], data: memoryview, sha256: str | None = None) -> Blob:
+    def append(self, name: str, dtype: str, shape: Sequence[int], data: memoryview) -> Blob:
         """Write one tensor. When this returns, all of it has been handed to the operating system."""
         line = len(name) + 22 * len(shape) + 200
         full = self._used + data.nbytes > self._shard_bytes or self._header_used + line > self._room - 64
@@ -84,23 +87,19 @@ class ShardWriter:
             self._finish()
         if self._file is None:
             self._begin(line)
-        if data.nbytes >= _LARGE and sha256 is None:
-            self._hashes[name] = self._pool.submit(sha256_of, data)
-        else:
-            self._hashes[name] = Future()
-            self._hashes[name].set_result(sha256 or sha256_of(data))
-        self._write(data)
+        self._hashes[name] = self._write(data)
         end = self._used + data.nbytes
         self._header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [self._used, end]}
         self._used = end
         self._header_used += line
+        self._sync_behind()
         return Blob(len(self.entries), name)
 
     def last(self) -> Location:
         """Where the tensor is that was appended last."""
         name = next(reversed(self._header))
         start, end = self._header[name]["data_offsets"]
-        return Location(shard_name(len(self.entries)), start + 8 + self._room, end - start, self._hashes[name].result())
+        return Location(shard_name(len(self.entries)), start + 8 + self._room, end - start, self._hashes[name])
 
     def close(self) -> list[ShardEntry]:
         """Finish the last file; return what the manifest has to say about all of them."""
@@ -111,10 +110,10 @@ class ShardWriter:
 
     def abandon(self) -> None:
         """Let go of everything, leaving the last file as it is."""
+        self._pool.shutdown()
         if self._file is not None:
             self._file.close()
             self._file = None
-        self._pool.shutdown()
 
     def _begin(self, line: int) -> None:
         self._room = max(self._room, line + 120)
@@ -123,20 +122,37 @@ class ShardWriter:
             self._file = open(path, "xb", buffering=0)  # noqa: SIM115
             self._file.seek(8 + self._room)
         self._header, self._hashes = {}, {}
-        self._used = self._header_used = 0
+        self._used = self._header_used = self._synced = 0
 
-    def _write(self, data: memoryview) -> None:
+    def _write(self, data: memoryview) -> str:
+        """Write bytes; return their hash."""
+        hashed = new_hash()
         with writing(self._folder / shard_name(len(self.entries))):
-            rest = data.cast("B")
-            while rest.nbytes:
-                rest = rest[self._file.write(rest[: 1 << 30]) :]
+            for start in range(0, data.nbytes, PIECE):
+                rest = data[start : start + PIECE]
+                hashed.update(rest)
+                while rest.nbytes:
+                    rest = rest[self._file.write(rest) :]
+        return hashed.hexdigest()
+
+    def _sync_behind(self) -> None:
+        """Have the disk work already while more is written: at the end little is left to wait for."""
+        if self._used - self._synced < _SYNC or (self._syncing is not None and not self._syncing.done()):
+            return
+        self._wait_for_disk()
+        self._synced = self._used
+        self._syncing = self._pool.submit(os.fsync, self._file.fileno())
+
+    def _wait_for_disk(self) -> None:
+        with writing(self._folder / shard_name(len(self.entries))):
+            if self._syncing is not None:
+                self._syncing.result()
+        self._syncing = None
 
     def _finish(self) -> None:
         name = shard_name(len(self.entries))
-        with writing(self._folder / name):
-            os.fsync(self._file.fileno())  # while the others are still hashing
-        hashes = {name: hashed.result() for name, hashed in self._hashes.items()}
-        header = json.dumps({"__metadata__": hashes, **self._header}, separators=(",", ":")).encode()
+        self._wait_for_disk()
+        header = json.dumps({"__metadata__": self._hashes, **self._header}, separators=(",", ":")).encode()
         assert len(header) <= self._room
         header = header.ljust(self._room)
         with writing(self._folder / name):
@@ -145,7 +161,7 @@ class ShardWriter:
             os.fsync(self._file.fileno())
             self._file.close()
         self._file = None
-        self.entries.append(ShardEntry(name, 8 + self._room + self._used, sha256_of(header)))
+        self.entries.append(ShardEntry(name, 8 + self._room + self._used, hash_of(header)))
 
 
 # ---- reading --------------------------------------------------------------------------------------------------
@@ -157,7 +173,7 @@ class Location(NamedTuple):
     file: str
     start: int
     bytes: int
-    sha256: str
+    xxh3: str
 
     def check(self, folder: Path) -> None:
         """Read the bytes without keeping them. Raises if they are not all there, or not the right ones."""
@@ -166,12 +182,12 @@ class Location(NamedTuple):
             if os.fstat(descriptor).st_size < self.start + self.bytes:
                 raise BundleError(f"{folder / self.file} is truncated")
             file.seek(self.start)
-            hashed, left = hashlib.sha256(), self.bytes
+            hashed, left = new_hash(), self.bytes
             while left:
-                data = file.read(min(left, 1 << 20))
+                data = file.read(min(left, PIECE))
                 hashed.update(data)
                 left = left - len(data) if data else 0
-        if hashed.hexdigest() != self.sha256:
+        if hashed.hexdigest() != self.xxh3:
             raise BundleError(f"{folder / self.file} was altered or damaged: a tensor in it has another hash")
 
     def read(self, folder: Path) -> Tensor:
@@ -186,12 +202,14 @@ class Location(NamedTuple):
         """The same from a file that is open. Not mapped: a file that shrinks later could end the process."""
         memory = torch.empty(self.bytes, dtype=torch.uint8)
         rest, place = memoryview(memory.numpy()), self.start  # type: ignore[arg-type]
+        hashed = new_hash()
         while rest.nbytes:
-            count = os.preadv(descriptor, [rest[: 1 << 30]], place)
+            count = os.preadv(descriptor, [rest[:PIECE]], place)
             if not count:
                 raise BundleError(f"{folder / self.file} is truncated")
+            hashed.update(rest[:count])
             rest, place = rest[count:], place + count
-        if sha256_of(memory.numpy()) != self.sha256:
+        if hashed.hexdigest() != self.xxh3:
             raise BundleError(f"{folder / self.file} was altered or damaged: a tensor in it has another hash")
         return memory
 
@@ -215,7 +233,7 @@ def _read_header(folder: Path, entry: ShardEntry) -> dict[str, Location]:
         if not 2 <= length <= min(_LARGEST_HEADER, total - 8):
             raise BundleError(f"a header of {length} bytes can't be")
         data = file.read(length)
-    if sha256_of(data) != entry.sha256:
+    if hash_of(data) != entry.xxh3:
         raise BundleError("its header has another hash than the one that was written")
     header = parse(data, "its header")
     hashes = header.pop("__metadata__")
@@ -225,14 +243,10 @@ def _read_header(folder: Path, entry: ShardEntry) -> dict[str, Location]:
     }
 
 
-def _location(file: str, base: int, total: int, described: dict[str, Any], sha256: str) -> Location:
+def _location(file: str, base: int, total: int, described: dict[str, Any], digest: str) -> Location:
     start, end = described["data_offsets"]
     size = _ITEM_SIZES[one_of(_ITEM_SIZES, described["dtype"])] * math.prod(sizes(described["shape"]))
     integer(start), integer(end, start, total - base)
     if end - start != size:
         raise BundleError(f"a tensor of {size} bytes takes {end - start}")
-    return Location(file, base + start, size, sha256)
-
-
-def sha256_of(data: Any) -> str:
-    return hashlib.sha256(data).hexdigest()
+    return Location(file, base + start, size, digest)

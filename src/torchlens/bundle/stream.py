@@ -22,11 +22,11 @@ from torch import Tensor
 from .._torch import UninitializedTensorMixin, is_functorch_wrapped
 from ..capture.records import Recording, Stored, Value
 from ..errors import BundleError
-from .checks import writing
-from .load import JOURNAL
-from .records import RecordEncoder, plain_tables, shared_tables, write_tables
-from .save import FORMAT, SCHEMA, Names, check_target, finish
-from .shards import Blob, ShardWriter, sha256_of
+from .encode import RecordEncoder, plain_tables, shared_tables, write_tables
+from .files import FORMAT, JOURNAL, SCHEMA, writing
+from .hashing import hash_of
+from .save import Names, check_target, finish
+from .shards import Blob, ShardWriter
 from .tensors import Memory, TensorEncoder, TensorTable, plain_tensor
 
 #: Bytes of tensors that may wait to be written; a single larger one waits alone.
@@ -112,18 +112,23 @@ class TensorStream:
         """Wait until everything has been written, and finish the files; return what the manifest says about them."""
         self.drain()
         entries = self._shards.close()
-        os.close(self._journal)
+        self._close_journal()
         return entries
 
     def abandon(self) -> None:
-        """Leave the folder as it is; what is whole in it can be recovered."""
+        """Leave the folder as it is; what is whole in it can be recovered. Also after `close`."""
         with self._turn:
             self._closing = True
             self._queue.clear()
             self._turn.notify_all()
         self._thread.join()
         self._shards.abandon()
-        os.close(self._journal)
+        self._close_journal()
+
+    def _close_journal(self) -> None:
+        if self._journal >= 0:
+            os.close(self._journal)
+            self._journal = -1
 
     def _check(self) -> None:
         if self.failure is not None:
@@ -178,14 +183,14 @@ class TensorStream:
     def _store(self, name: str, memory: Memory) -> Blob:
         """Write a stretch of memory, unless the same has been written before: what a view looks at, mostly."""
         data = memory.data
-        glimpse = (data.nbytes, memory.dtype, bytes(data[:64]), bytes(data[-64:]))
+        glimpse = (data.nbytes, memory.dtype, bytes(data[:: data.nbytes // 256 + 1]))
         known = self._seen.setdefault(glimpse, {})
-        digest = sha256_of(data) if known else None
-        if digest is not None and digest in known:
-            return known[digest]
-        blob = self._shards.append(self._names.unique(name), memory.dtype, memory.shape, data, digest)
+        before = known.get(hash_of(data)) if known else None
+        if before is not None:
+            return before
+        blob = self._shards.append(self._names.unique(name), memory.dtype, memory.shape, data)
         location = self._shards.last()
-        known[location.sha256] = blob
+        known[location.xxh3] = blob
         self.table.storages.append(location)
         return blob
 
@@ -204,13 +209,15 @@ class RecordingStream:
         self._folder = folder
         self._keep = keep_in_memory
         self._numbers: dict[int, tuple[int | None, Any]] = {}  # of tensors, by value
+        self._begun = False
         check_target(folder, overwrite=False)
 
     def begin(self, recording: Recording) -> None:
         """The forward pass is about to begin."""
         self._recording = recording
         self._stream = TensorStream(self._folder, {"tables": plain_tables(recording)})
-        self._journal = _Journal(recording, self._stream.encoder)
+        self._journal = _Journal(recording)
+        self._begun = True
 
     def put(self, value: Value) -> None:
         """What was kept of a value is wanted: write it. Called once for each value."""
@@ -260,13 +267,14 @@ class RecordingStream:
 
     def abandon(self) -> None:
         """Something went wrong: leave what is there to be recovered."""
-        self._stream.abandon()
+        if self._begun:
+            self._stream.abandon()
 
 
 class _Journal:
     """The records that became known between one tensor and the next, as rows."""
 
-    def __init__(self, recording: Recording, tensors: TensorEncoder) -> None:
+    def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._encoder = RecordEncoder(
             recording, TensorEncoder(_nowhere), activations=False, gradients=False, arguments=False

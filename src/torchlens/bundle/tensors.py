@@ -30,7 +30,8 @@ from .._torch import (
     no_torch_function,
 )
 from ..errors import BundleError
-from .checks import at, each, flag, integer, number, one_of, open_file, optional, sizes, text
+from .checks import at, each, flag, integer, number, one_of, optional, sizes, text
+from .files import open_file
 from .shards import DTYPES, Blob, Location
 
 Row = list[Any]

@@ -51,20 +51,22 @@ class Nesting:
     @cached_property
     def leaves(self) -> set[int]:
         """The module calls that did one single operation, themselves, and returned its result."""
-        modules, entries = self._modules, self._graph.entries
-        return {
-            call
-            for call in range(len(modules.calls))
-            if modules.address(call)
-            and modules.is_bottom_level(call)
-            and any(modules.homes[p] == call and entries[p].role == "op" for p in modules.outputs(call))
-        }
+        return set(self._leaf_of.values())
 
     def leaf(self, place: int) -> int | None:
         """The call of a single-operation module that this entry is the result of."""
-        home = self._modules.homes[place]
-        is_result = self._graph.entries[place].role == "op" and home in self.leaves
-        return home if is_result and place in self._modules.outputs(home) else None
+        return self._leaf_of.get(place)
+
+    @cached_property
+    def _leaf_of(self) -> dict[int, int]:
+        modules, homes, entries = self._modules, self._modules.homes, self._graph.entries
+        return {
+            place: call
+            for call in range(len(modules.calls))
+            if modules.address(call) and modules.is_bottom_level(call)
+            for place in modules.outputs(call)
+            if homes[place] == call and entries[place].role == "op"
+        }
 
     # ---- boxes ----------------------------------------------------------------------------------------------
 

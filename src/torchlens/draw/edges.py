@@ -49,8 +49,11 @@ def find_links(plan: Plan) -> list[Link]:
             arriving = plan.pass_of(place) if target.passes > 1 else 1
             if source is target and leaving == arriving:
                 continue  # inside a collapsed module
-            link = found.setdefault((source.id, target.id), Link(source, target, (parent, place)))
-            link.arguments |= dict.fromkeys(arguments.get(parent, ()))
+            link = found.get((source.id, target.id))
+            if link is None:
+                link = found[source.id, target.id] = Link(source, target, (parent, place))
+            for argument in arguments.get(parent, ()):
+                link.arguments[argument] = None
             link.leaving.add(leaving)
             link.arriving.add(arriving)
             link.dashed &= not graph.from_input[parent]
@@ -69,26 +72,27 @@ def _links_to_the_outputs(plan: Plan) -> Iterator[Link]:
 
 
 def make_edge(link: Link, theme: Theme) -> Edge:
-    head = [", ".join(link.arguments)] if link.arguments else []
-    head += _passes("In", link.arriving, link.target)
+    arguments = (Text(", ".join(link.arguments)),) if link.arguments else ()
     return Edge(
         source=link.source.id,
         target=link.target.id,
         label=(Text("IF", bold=True),) if link.begins_condition else (),
-        tail_label=tuple(Text(line) for line in _passes("Out", link.leaving, link.source)),
-        head_label=tuple(Text(line) for line in head),
+        tail_label=_passes("Out", link.leaving, link.source),
+        head_label=arguments + _passes("In", link.arriving, link.target),
         line=theme.line,
         dashed=link.dashed,
     )
 
 
-def _passes(word: str, passes: set[int], spot: Spot) -> list[str]:
+def _passes(word: str, passes: set[int], spot: Spot) -> tuple[Text, ...]:
     """`In 2-3`; nothing if it is so in all passes."""
-    return [f"{word} {ranges(passes)}"] if len(passes) < spot.passes else []
+    return (Text(f"{word} {ranges(passes)}"),) if len(passes) < spot.passes else ()
 
 
 def backward_edges(links: list[Link], with_gradient: set[int], theme: Theme) -> list[Edge]:
     """Where gradients were logged on both sides of a link, the gradient flowed back along it."""
+    if not with_gradient:
+        return []
 
     def has_gradient(spot: Spot) -> bool:
         return any(place in with_gradient for place in spot.places)

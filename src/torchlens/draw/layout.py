@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .arrange import Arrangement, arrange, plan
 from .elements import Text, View
 from .lanes import LONG
 from .measure import EDGE_SIZE, GROUP_SIZE, NODE_SIZE, block_size, node_size, wrapped
 from .nesting import Nesting, Piece, Point, nest
+from .repeats import Repeats
 from .room import ARROW, ASIDE, BESIDE, CONVERGE, Box, Plan
 from .zones import slots_width
 
@@ -25,8 +27,7 @@ CURVE = 0.45  # makes a cubic curve a quarter of a circle
 Route = list[tuple[float, ...]]
 
 
-@dataclass(frozen=True, slots=True)
-class Rect:
+class Rect(NamedTuple):
     x: float
     y: float
     width: float
@@ -61,20 +62,25 @@ def lay_out(view: View) -> Layout:
     """The layout of a view; its upper left corner is at (0, 0)."""
     upright = view.direction != "leftright"
     nesting = nest(view)
-    plans = [plan(container, nesting.streams) for container in nesting.containers]
-    _settle_labels(nesting, plans, upright)
+    plans = _settle_labels(nesting, upright)
     lines = [wrapped(node.lines, NODE_SIZE) for node in view.nodes]
     boxes = _node_boxes(view, nesting, lines, upright)
     group_lines = [wrapped(group.lines, GROUP_SIZE) for group in view.groups]
 
     nodes = len(view.nodes)
-    arranged: list[Arrangement | None] = [None] * len(plans)
-    for index in range(len(plans) - 1, -1, -1):
-        inside = nesting.containers[index].children
+    repeats = Repeats(nesting.streams, upright)
+    arranged: list[Arrangement] = []
+    for index in range(len(nesting.containers) - 1, -1, -1):
+        container = nesting.containers[index]
+        inside = [boxes[child] for child in container.children]
         room = _turned(*_group_label_room(group_lines[index - 1]), upright) if index else (0.0, 0.0)
-        arranged[index] = arrange(plans[index], [boxes[child] for child in inside], room, upright, root=not index)
-        boxes[nodes + index] = arranged[index].box  # type: ignore[union-attr]
-    return _Assembly(view, nesting, [a for a in arranged if a], boxes, lines, group_lines).layout()
+        if index in plans:
+            arrangement = arrange(plans[index], inside, room, upright, root=not index)
+        else:
+            arrangement = repeats.arrange(container, inside, room)
+        arranged.append(arrangement)
+        boxes[nodes + index] = arrangement.box
+    return _Assembly(view, nesting, arranged[::-1], boxes, lines, group_lines).layout()
 
 
 def _turned(width: float, height: float, upright: bool) -> tuple[float, float]:
@@ -87,13 +93,18 @@ def _group_label_room(lines: Sequence[Text]) -> tuple[float, float]:
     return width + 18, height + 8
 
 
-def _settle_labels(nesting: Nesting, plans: list[Plan], upright: bool) -> None:
-    """A label in the middle has its room between two layers; on an edge that has no such place it goes to the head."""
-    for container, planned in zip(nesting.containers, plans, strict=True):
-        for (tail, head, _, edge), piece in container.pieces.items():
-            if not piece.label:
-                continue
-            if 2 <= planned.layer[head] - planned.layer[tail] <= LONG:
+def _settle_labels(nesting: Nesting, upright: bool) -> dict[int, Plan]:
+    """A label in the middle has its room between two layers; on an edge that has no such place it goes to the head.
+
+    Returns the plans of the root and of the containers with such labels, which were needed for that.
+    """
+    plans: dict[int, Plan] = {}
+    for number, container in enumerate(nesting.containers):
+        labelled = [(edge, piece) for (_, _, _, edge), piece in container.pieces.items() if piece.label]
+        if labelled or not number:
+            plans[number] = plan(container, nesting.streams)
+        for edge, piece in labelled:
+            if 2 <= plans[number].layer[piece.head] - plans[number].layer[piece.tail] <= LONG:
                 piece.label_size = _turned(*block_size(piece.label, EDGE_SIZE), upright)
             else:
                 _, last = nesting.routes[edge][-1]
@@ -103,6 +114,7 @@ def _settle_labels(nesting: Nesting, plans: list[Plan], upright: bool) -> None:
         for piece in container.pieces.values():
             if piece.head_label:
                 piece.head_label_size = _turned(*block_size(piece.head_label, EDGE_SIZE), upright)
+    return plans
 
 
 def _node_boxes(view: View, nesting: Nesting, lines: list[tuple[Text, ...]], upright: bool) -> list[Box]:

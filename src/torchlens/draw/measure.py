@@ -6,6 +6,7 @@ text into the width measured here.
 
 from __future__ import annotations
 
+import itertools
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -27,8 +28,16 @@ _BOLD = """
 """
 
 
-def _table(widths: str) -> dict[str, float]:
-    return {chr(32 + index): int(width) / 1000 for index, width in enumerate(widths.split())}
+class _Table(dict[str, float]):
+    """The widths of all characters, those beyond ASCII as they are asked for."""
+
+    def __missing__(self, character: str) -> float:
+        width = self[character] = _width_beyond_ascii(character)
+        return width
+
+
+def _table(widths: str) -> _Table:
+    return _Table({chr(32 + index): int(width) / 1000 for index, width in enumerate(widths.split())})
 
 
 _WIDTHS = {False: _table(_REGULAR), True: _table(_BOLD)}
@@ -46,8 +55,7 @@ def text_width(text: str, size: float, bold: bool = False) -> float:
     >>> text_width("relu", 10) < text_width("conv2d", 10) < text_width("conv2d", 10, bold=True)
     True
     """
-    table = _WIDTHS[bold]
-    return size * sum(table.get(character) or _width_beyond_ascii(character) for character in text)
+    return size * sum(map(_WIDTHS[bold].__getitem__, text))
 
 
 def _width_beyond_ascii(character: str) -> float:
@@ -112,9 +120,16 @@ def node_size(lines: Sequence[Text], shape: str) -> tuple[float, float]:
 
 def _ellipse_size(lines: Sequence[Text], height: float) -> tuple[float, float]:
     """The ellipse that holds the corners of every line; a short first or last line lets it be narrower."""
-    half, line_height = height * 0.66 + 3, NODE_SIZE * LEADING
+    half = height * 0.66 + 3
     widest = 18.0
-    for index, line in enumerate(lines):
-        farthest = max(abs(index * line_height - height / 2), abs((index + 1) * line_height - height / 2))
-        widest = max(widest, text_width(line.text, NODE_SIZE, line.bold) / 2 / (1 - (farthest / half) ** 2) ** 0.5)
+    for line, share in zip(lines, _shares(len(lines), height, half), strict=True):
+        widest = max(widest, text_width(line.text, NODE_SIZE, line.bold) / 2 / share)
     return 2 * widest + 10, 2 * half
+
+
+@lru_cache(maxsize=1_000)
+def _shares(lines: int, height: float, half: float) -> list[float]:
+    """How much of an ellipse's width each line can use."""
+    line_height = NODE_SIZE * LEADING
+    edges = [abs(index * line_height - height / 2) for index in range(lines + 1)]
+    return [(1 - (max(pair) / half) ** 2) ** 0.5 for pair in itertools.pairwise(edges)]

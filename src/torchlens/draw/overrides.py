@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -44,7 +43,7 @@ def apply_override(element: Element, override: Override | None, *records: Any) -
         changes[name] = value
     if changes.get("fill") and isinstance(element, Node):
         changes.setdefault("font", readable_on(changes["fill"]))
-    return dataclasses.replace(element, **changes)
+    return element._replace(**changes)
 
 
 def _mapping(wanted: Any) -> Mapping[str, Any]:
@@ -60,7 +59,7 @@ def _checked(element: Node | Edge | Group, given: str, value: Any) -> tuple[str,
     lines = "label" if isinstance(element, Edge) else "lines"
     if name in ("label", "lines"):
         return lines, _lines(value)
-    usable = {"tooltip", "shape", "pen", "dashed", *_COLORS} & {field.name for field in dataclasses.fields(element)}
+    usable = {"tooltip", "shape", "pen", "dashed", *_COLORS} & set(element._fields)
     if name not in usable:
         names = [*usable, "label"]
         raise ArgumentError(f"no attribute {given!r}{near(given, names)} There are {', '.join(sorted(names))}")

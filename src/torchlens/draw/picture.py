@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 from .elements import Edge, Legend, Node, Text, View
@@ -113,8 +114,9 @@ def _edges(view: View, layout: Layout) -> list[Mark]:
 
 def _arrow(edge: Edge, route: Route) -> list[Shape]:
     """The line, which ends inside the arrow's head, and the head, in the direction of the line's last bit."""
-    x, y = route[-1][-2:]
-    from_x, from_y = route[-1][-4:-2] if len(route[-1]) > 2 else route[-2][-2:]
+    end = route[-1]
+    x, y = end[-2:]
+    from_x, from_y = end[-4:-2] if len(end) > 2 else route[-2][-2:]
     length = max(abs(x - from_x), abs(y - from_y))
     right, down = ((x - from_x) / length, (y - from_y) / length) if length > 0 else (0.0, 1.0)
     scale = 0.75 + 0.25 * edge.pen
@@ -126,9 +128,15 @@ def _arrow(edge: Edge, route: Route) -> list[Shape]:
         (foot_x + down * half, foot_y - right * half),
     ]
     line = route
-    if len(route[-1]) == 2 and length > back:  # a thick line would show beside the tip
+    if len(end) == 2 and length > back:  # a thick line would show beside the tip
         line = [*route[:-1], (x - right * back * 0.6, y - down * back * 0.6)]
-    return [Path(line, Style(None, edge.line, edge.pen, edge.dashed)), Path(head, Style(edge.line, None), closed=True)]
+    line_style, head_style = _arrow_styles(edge.line, edge.pen, edge.dashed)
+    return [Path(line, line_style), Path(head, head_style, closed=True)]
+
+
+@lru_cache(maxsize=1_000)
+def _arrow_styles(line: str, pen: float, dashed: bool) -> tuple[Style, Style]:
+    return Style(None, line, pen, dashed), Style(line, None)
 
 
 def _nodes(view: View, layout: Layout) -> list[Mark]:
@@ -157,15 +165,14 @@ def _front(rect: Rect) -> Rect:
 
 
 def _node_words(node: Node, rect: Rect, lines: tuple[Text, ...]) -> list[Words]:
-    if node.shape == "box3d":
-        rect = _front(rect)
-    middle = rect.x + rect.width / 2
-    baseline = rect.y + (rect.height - len(lines) * NODE_SIZE * LEADING) / 2 + NODE_SIZE * BASELINE
+    x, y, width, height = _front(rect) if node.shape == "box3d" else rect
+    middle = x + width / 2
+    baseline = y + (height - len(lines) * NODE_SIZE * LEADING) / 2 + NODE_SIZE * BASELINE
     words = []
     for line in lines:
         if line.text:
-            width = text_width(line.text, NODE_SIZE, line.bold)
-            words.append(Words(middle, baseline, line.text, width, NODE_SIZE, line.bold, node.font, True))
+            length = text_width(line.text, NODE_SIZE, line.bold)
+            words.append(Words(middle, baseline, line.text, length, NODE_SIZE, line.bold, node.font, True))
         baseline += NODE_SIZE * LEADING
     return words
 

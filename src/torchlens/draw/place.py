@@ -78,26 +78,25 @@ def _reduce_crossings(items: Items, sweeps: int = 4) -> None:
 
 
 def _sort_layer(layer: list[int], links: list[list[Link]], position: list[float]) -> bool:
-    keys = {}
+    wishes = []
     for item in layer:
         near = links[item]
         if not near:
-            keys[item] = position[item]
+            wishes.append(position[item])
         elif len(near) == 1:
-            keys[item] = position[near[0][0]]
+            wishes.append(position[near[0][0]])
         else:
-            keys[item] = sum([position[link[0]] for link in near]) / len(near)
-    before = layer[:]
-    layer.sort(key=keys.__getitem__)
-    if layer == before:
+            wishes.append(sum([position[link[0]] for link in near]) / len(near))
+    if wishes == sorted(wishes):
         return False
+    layer.sort(key=dict(zip(layer, wishes, strict=True)).__getitem__)
     for index, item in enumerate(layer):
         position[item] = index
     return True
 
 
 def _positions(items: Items, rounds: int = 2) -> list[float]:
-    """Each layer in turn: as near to the neighbours as order and room allow (isotonic regression)."""
+    """Each layer in turn: as near to the neighbours as order and room allow."""
     layers, down, up = items.layers, items.down, items.up
     offsets = [_offsets(items, layer) for layer in layers]
     across = [0.0] * len(items.left)
@@ -114,19 +113,15 @@ def _positions(items: Items, rounds: int = 2) -> list[float]:
     back = forth[::-1]
     for _ in range(rounds):
         before = across[:]
-        for layer, offset in forth:
-            _place_layer(items, layer, offset, across, (down,))
-        for layer, offset in back:
-            _place_layer(items, layer, offset, across, (up,))
+        _place_layers(forth, down, pinned, across)
+        _place_layers(back, up, pinned, across)
         if all(-1.0 < now - then < 1.0 for now, then in zip(across, before, strict=True)):
             break
-    for layer, offset in forth:
-        _place_layer(items, layer, offset, across, (down, up))
+    both = [before + after for before, after in zip(down, up, strict=True)]
+    _place_layers(forth, both, pinned, across)
     # a mean of both neighbours bends what should be straight: follow only one of them, and then only the other
-    for layer, offset in forth:
-        _place_layer(items, layer, offset, across, (items.strong_down,))
-    for layer, offset in back:
-        _place_layer(items, layer, offset, across, (items.strong_up,))
+    _place_layers(forth, items.strong_down, pinned, across)
+    _place_layers(back, items.strong_up, pinned, across)
     return across
 
 
@@ -144,36 +139,32 @@ def _offsets(items: Items, layer: list[int]) -> list[float]:
     return offsets
 
 
-def _place_layer(
-    items: Items,
-    layer: list[int],
-    offsets: list[float],
-    across: list[float],
-    sides: tuple[list[list[Link]], ...],
+def _place_layers(
+    layers: list[tuple[list[int], list[float]]], links: list[list[Link]], pinned: list[bool], across: list[float]
 ) -> None:
-    pinned = items.pinned
-    blocks: list[tuple[float, float, int]] = []  # wish times weight, weight, how many items
-    for item, offset in zip(layer, offsets, strict=True):
-        if pinned[item]:
-            wish, weight = 0.0, PINNED
-        else:
-            wish = weight = 0.0
-            for links in sides:
+    """Each layer in turn as near as can be to where its links want it (isotonic regression)."""
+    for layer, offsets in layers:
+        blocks: list[tuple[float, float, int]] = []  # wish times weight, weight, how many items
+        for item, offset in zip(layer, offsets, strict=True):
+            if pinned[item]:
+                wish, weight = 0.0, PINNED
+            else:
+                wish = weight = 0.0
                 for other, here, there, link_weight in links[item]:
                     wish += (across[other] + there - here) * link_weight
                     weight += link_weight
-            if weight:
-                wish /= weight
-            else:
-                wish, weight = across[item], 1.0
-        total, count = (wish - offset) * weight, 1
-        while blocks and blocks[-1][0] * weight >= total * blocks[-1][1]:
-            more_total, more_weight, more = blocks.pop()
-            total, weight, count = total + more_total, weight + more_weight, count + more
-        blocks.append((total, weight, count))
-    index = 0
-    for total, weight, count in blocks:
-        start = total / weight
-        for _ in range(count):
-            across[layer[index]] = start + offsets[index]
-            index += 1
+                if weight:
+                    wish /= weight
+                else:
+                    wish, weight = across[item], 1.0
+            total, count = (wish - offset) * weight, 1
+            while blocks and blocks[-1][0] * weight >= total * blocks[-1][1]:
+                more_total, more_weight, more = blocks.pop()
+                total, weight, count = total + more_total, weight + more_weight, count + more
+            blocks.append((total, weight, count))
+        index = 0
+        for total, weight, count in blocks:
+            start = total / weight
+            for _ in range(count):
+                across[layer[index]] = start + offsets[index]
+                index += 1

@@ -42,11 +42,8 @@ class Plan:
     @property
     def boxes(self) -> list[BoxPath]:
         """The boxes to draw, outer ones before the ones inside them, in the order of their members."""
-        found: dict[BoxPath, None] = {}
-        for spot in self.spots:
-            for depth in range(len(spot.path)):
-                found[spot.path[: depth + 1]] = None
-        return list(found)
+        paths = dict.fromkeys([spot.path for spot in self.spots])
+        return list(dict.fromkeys([box for path in paths for box in prefixes(path)]))
 
     def pass_of(self, place: int) -> int:
         """Which pass of its node an entry belongs to."""
@@ -80,22 +77,26 @@ def _units(nesting: Nesting, graph: Graph, places: list[int]) -> list[Unit]:
 
 def _add_units(plan: Plan, units: list[Unit], is_collapsed: Callable[[BoxPath], bool], fold: bool) -> None:
     folding = fold_repeats(plan.graph, plan.nesting, units) if fold else no_folding(units)
-    numbers = {place: number for number, unit in enumerate(units) for place in unit.places}
     plan.copies = folding.copies
     if folding.copies:
+        numbers = {place: number for number, unit in enumerate(units) for place in unit.places}
         plan.hidden_links = lambda up, place: folding.hides(numbers[up], numbers[place]) if up in numbers else False
     spots: dict[BoxPath | int, Spot] = {}
     taken: set[str] = set()
+    collapsed: dict[BoxPath, BoxPath | None] = {}  # by path, the outermost box that is
     for number, original in enumerate(folding.original):
         unit = units[original]
-        box = next((b for b in _prefixes(unit.path) if is_collapsed(b)), None)
+        if unit.path not in collapsed:
+            collapsed[unit.path] = next((box for box in prefixes(unit.path) if is_collapsed(box)), None)
+        box = collapsed[unit.path]
         key: BoxPath | int = original if box is None else box
         if key not in spots:
             spots[key] = _spot(plan, unit, box, taken)
             plan.spots.append(spots[key])
         if number == original and box is not None:
             spots[key].places += unit.places
-        plan.spot_of.update(dict.fromkeys(units[number].places, spots[key]))
+        for place in units[number].places:
+            plan.spot_of[place] = spots[key]
     for spot in plan.spots:
         if spot.box is not None and plan.nesting.rolled:
             spot.passes = len({plan.nesting.pass_in(spot.box, place) for place in spot.places})
@@ -122,7 +123,8 @@ def _unused(name: str, taken: set[str]) -> str:
     return unused
 
 
-def _prefixes(path: BoxPath) -> list[BoxPath]:
+def prefixes(path: BoxPath) -> list[BoxPath]:
+    """The boxes that a path names."""
     return [path[: depth + 1] for depth in range(len(path))]
 
 

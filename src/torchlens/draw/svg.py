@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 from html import escape
+from itertools import chain
 
 from .measure import NODE_SIZE
 from .picture import Box, Mark, Path, Picture, Shape, Style, Words
@@ -36,17 +37,15 @@ def print_svg(picture: Picture) -> bytes:
 def _print_mark(mark: Mark, parts: list[str]) -> None:
     if mark.tooltip:
         parts.append(f"<g><title>{_text(mark.tooltip)}</title>")
-    for shape in mark.shapes:
-        parts.append(_shape(shape))
-    for words in mark.words:
-        parts.append(_words(words))
+    parts += map(_shape, mark.shapes)
+    parts += map(_words, mark.words)
     parts.append("</g>\n" if mark.tooltip else "\n")
 
 
 def _shape(shape: Shape) -> str:
     if isinstance(shape, Path):
         return f'<path d="{_commands(shape)}"{_style(shape.style)}/>'
-    x, y, width, height = shape.rect.x, shape.rect.y, shape.rect.width, shape.rect.height
+    x, y, width, height = shape.rect
     if isinstance(shape, Box):
         return f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"{_style(shape.style)}/>'
     rx, ry = width / 2, height / 2
@@ -54,13 +53,18 @@ def _shape(shape: Shape) -> str:
 
 
 def _commands(path: Path) -> str:
-    if len(path.route) == 2 and len(path.route[1]) == 2:
-        return "M{:.1f} {:.1f}L{:.1f} {:.1f}".format(*path.route[0], *path.route[1])
-    start, *rest = path.route
-    parts = ["M{:.1f} {:.1f}".format(*start)]
-    for command in rest:
-        parts.append(("L%.1f %.1f" if len(command) == 2 else "C%.1f %.1f %.1f %.1f %.1f %.1f") % command)
-    return "".join(parts) + ("Z" if path.closed else "")
+    return _pattern(tuple(map(len, path.route)), path.closed) % tuple(chain.from_iterable(path.route))
+
+
+@lru_cache(maxsize=10_000)
+def _pattern(lengths: tuple[int, ...], closed: bool) -> str:
+    """How a route is written, from how many numbers each of its parts has.
+
+    >>> _pattern((2, 2), False)
+    'M%.1f %.1fL%.1f %.1f'
+    """
+    rest = ["L%.1f %.1f" if length == 2 else "C%.1f %.1f %.1f %.1f %.1f %.1f" for length in lengths[1:]]
+    return "".join(["M%.1f %.1f", *rest, "Z" if closed else ""])
 
 
 @lru_cache(maxsize=10_000)
@@ -78,9 +82,10 @@ def _style(style: Style) -> str:
 
 def _words(words: Words) -> str:
     # textLength keeps the text in its place where a font with other widths is shown
+    x, y, text, width, *font = words
     return (
-        f'<text x="{words.x:.1f}" y="{words.y:.1f}" textLength="{words.width:.1f}" lengthAdjust="spacingAndGlyphs"'
-        f"{_font(words.size, words.bold, words.color, words.centred)}>{_text(words.text)}</text>"
+        f'<text x="{x:.1f}" y="{y:.1f}" textLength="{width:.1f}" lengthAdjust="spacingAndGlyphs"'
+        f"{_font(*font)}>{_text(text)}</text>"
     )
 
 

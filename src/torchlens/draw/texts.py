@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -34,15 +34,15 @@ class Texts:
 
     def title(self) -> tuple[Text, ...]:
         log, recording = self._log, self._graph.recording
-        name, values, params = log.model_name, self._graph.entries, recording.param_infos
+        name, nbytes, params = log.model_name, self._nbytes, recording.param_infos
         if self._nesting.focus is not None:
             call = self._nesting.focus[0]
             info = self._graph.modules.infos[self._graph.modules.calls[call].module]
             several = len(self._nesting.focus) > 1
             name = f"{name}: {'@' + info.address if several else call_name(self._graph, call)} ({info.class_name})"
-            values = [value for place, value in enumerate(values) if self._nesting.in_focus(place)]
+            nbytes = [size for place, size in enumerate(nbytes) if self._nesting.in_focus(place)]
             params = self.params_in(info.address)
-        tensors = f"{counted(len(values), 'tensor')} total ({human_size(sum(value.nbytes for value in values))})"
+        tensors = f"{counted(len(nbytes), 'tensor')} total ({human_size(sum(nbytes))})"
         sizes = sum(param.numel for param in params), sum(param.nbytes for param in params)
         return (
             Text(shortened(name), bold=True),
@@ -69,14 +69,27 @@ class Texts:
     def node(self, spot: Spot) -> tuple[Text, ...]:
         if spot.box is not None:
             return self._module_node(spot, spot.box)
-        values = [self._graph.entries[place] for place in spot.places]
-        lines = [("output" if spot.end == "output" else spot.id) + times(spot.passes), _sizes(values)]
+        name = Text(("output" if spot.end == "output" else spot.id) + times(spot.passes), bold=True)
+        lines = [self._sizes(spot.places)]
         if not spot.end:
-            shapes = sorted(tuple(param.shape) for param in self.used_params(spot))
-            lines += [f"params: {shapes_words(shapes)}"] if shapes else []
+            params = self.used_params(spot)
+            lines += [_params_words(tuple([param.shape for param in params]))] if params else []
             lines += self._verdict(spot)
             lines += self._address(spot)
-        return (Text(lines[0], bold=True), *(Text(shortened(line)) for line in lines[1:]))
+        return (name, *[Text(shortened(line)) for line in lines])
+
+    def _sizes(self, places: list[int]) -> str:
+        """`5x5 (100 B)`; if passes differ, each size once."""
+        entries, nbytes = self._graph.entries, self._nbytes
+        if len(places) == 1:
+            return _size_words(entries[places[0]].shape, nbytes[places[0]])
+        each = [_size_words(*size) for size in dict.fromkeys([(entries[p].shape, nbytes[p]) for p in places])]
+        return ", ".join(each) if len(each) < 3 else f"{each[0]} ... {each[-1]}"
+
+    @cached_property
+    def _nbytes(self) -> list[int]:
+        """By place."""
+        return [value.nbytes for value in self._graph.entries]
 
     def _address(self, spot: Spot) -> list[str]:
         """Where it is in the model: the module that does just this operation, or the buffer."""
@@ -124,11 +137,13 @@ class Texts:
     def _module_node(self, spot: Spot, box: BoxPath) -> tuple[Text, ...]:
         modules = self._graph.modules
         calls = [modules.calls_of[box[-1]][0]] if self._nesting.rolled else [box[-1]]
-        outputs = [self._graph.entries[place] for call in calls for place in modules.outputs(call)]
+        outputs = [place for call in calls for place in modules.outputs(call)]
         layers = len({self._graph.layers[place] for place in spot.places})
         params = self.params_in(self._nesting.address(box))
         lines = [self._nesting.class_name(box)]
-        lines += [_sizes(outputs, together=True)] if outputs else []
+        if outputs:
+            size = human_size(sum([self._nbytes[place] for place in outputs]))
+            lines.append(f"{shapes_words(self._graph.entries[place].shape for place in outputs)} ({size})")
         lines += [counted(layers, "layer")]
         if params:
             size = human_size(sum(param.nbytes for param in params))
@@ -182,13 +197,14 @@ class Texts:
         return found
 
 
-def _sizes(values: list[Value], together: bool = False) -> str:
-    """`5x5 (100 B)`; if passes differ, each size once. Tensors that belong together are added up."""
-    if together:
-        return f"{shapes_words(value.shape for value in values)} ({human_size(sum(v.nbytes for v in values))})"
-    sizes = dict.fromkeys([(value.shape, value.nbytes) for value in values])
-    each = [f"{shape_words(shape)} ({human_size(nbytes)})" for shape, nbytes in sizes]
-    return ", ".join(each) if len(each) < 3 else f"{each[0]} ... {each[-1]}"
+@lru_cache(maxsize=1_000)
+def _size_words(shape: torch.Size, nbytes: int) -> str:
+    return f"{shape_words(shape)} ({human_size(nbytes)})"
+
+
+@lru_cache(maxsize=1_000)
+def _params_words(shapes: tuple[torch.Size, ...]) -> str:
+    return f"params: {shapes_words(sorted([tuple(shape) for shape in shapes]))}"
 
 
 def shortened(text: str) -> str:

@@ -11,7 +11,7 @@ from .edges import Link, backward_edges, find_links, make_edge
 from .elements import Edge, Group, Node, View
 from .options import DrawOptions
 from .overrides import apply_override
-from .plan import Plan, Spot, make_plan
+from .plan import Plan, Spot, make_plan, prefixes
 from .texts import Texts
 from .theme import THEMES, on_scale, readable_on
 
@@ -44,15 +44,10 @@ class _Painter:
         self._group_ids = {box: f"box {n}: {self._plan.nesting.name(box)}" for n, box in enumerate(self._boxes)}
         self._deepest = max(map(len, self._boxes), default=0)
 
-        self._from_input = {
-            spot.path[: depth + 1]
-            for spot in self._plan.spots
-            if self._comes_from_input(spot)
-            for depth in range(len(spot.path))
-        }
-
-    def _comes_from_input(self, spot: Spot) -> bool:
-        return any(self._plan.graph.from_input[place] for place in spot.places)
+        from_input = self._plan.graph.from_input
+        spots = [spot for spot in self._plan.spots if any(from_input[place] for place in spot.places)]
+        self._spots_from_input = {spot.id for spot in spots}
+        self._boxes_from_input = {box for path in {spot.path for spot in spots} for box in prefixes(path)}
 
     def paint(self) -> View:
         links = find_links(self._plan)
@@ -86,7 +81,7 @@ class _Painter:
             fill2=fill2,
             line=self._theme.line,
             font=font,
-            dashed=not self._comes_from_input(spot),
+            dashed=spot.id not in self._spots_from_input,
             group=self._group_ids[spot.path] if spot.path else None,
             tooltip=self._tooltip(spot),
         )
@@ -131,7 +126,7 @@ class _Painter:
             line=self._theme.line,
             font=self._theme.font,
             pen=self._pen(len(box)),
-            dashed=box not in self._from_input,
+            dashed=box not in self._boxes_from_input,
         )
         overrides = self._options.vis_module_overrides
         if overrides is None:

@@ -14,10 +14,12 @@ from typing import Any
 
 import torch
 
-from ..bundle.checks import blaming, each, flag, integer, listed, one_of, optional, text, writing
-from ..bundle.load import JOURNAL, StoredTensor, open_bundle
+from ..bundle.checks import blaming, each, flag, integer, listed, one_of, optional, text
+from ..bundle.files import JOURNAL, MANIFEST, writing
+from ..bundle.load import StoredTensor, open_bundle
 from ..bundle.recover import open_journal
-from ..bundle.save import MANIFEST, finish
+from ..bundle.replace import put_back
+from ..bundle.save import finish
 from ..bundle.stream import TensorStream
 from ..bundle.tensors import TensorTable, dtype_name, dtype_named
 from ..errors import ArgumentError, BundleError
@@ -110,7 +112,7 @@ def load(path: str | os.PathLike[str]) -> Recording:
     >>> recording["relu_1_2"].activation.shape, recording[0].sample_id
     (torch.Size([5, 5]), 'first')
 
-    Nothing in the files is run or imported; what was altered or damaged is refused.
+    Nothing in the files is run or imported; what is damaged or makes no sense is refused.
     """
     folder = Path(path)
     if not (folder / MANIFEST).exists() and (folder / JOURNAL).exists():
@@ -139,6 +141,7 @@ def recover(path: str | os.PathLike[str]) -> Recording:
     2
     """
     folder = Path(path)
+    put_back(folder)
     if (folder / MANIFEST).is_file():
         return load(folder)
     journal = open_journal(folder)

@@ -1,0 +1,68 @@
+"""The files of a bundle by name, and how files are opened and written with care."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..errors import BundleError
+
+FORMAT = "torchlens bundle"
+SCHEMA = 2  # another number whenever an older reader would misread what is written
+MANIFEST, METADATA = "manifest.json", "metadata.json"
+JOURNAL = "journal.jsonl"  # until the manifest is there
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn what the operating system says into an error that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise BundleError(f"{path} could not be written: {error.strerror or error}; nothing was saved") from error
+
+
+def open_file(folder: Path, name: str) -> int:
+    """A descriptor of a plain file right in the folder; links and anything else are refused."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    try:
+        descriptor = os.open(folder / name, flags)
+    except FileNotFoundError:
+        raise BundleError(f"{folder}: {name} is missing") from None
+    except (OSError, ValueError) as error:  # a link is an error here
+        raise BundleError(f"{folder}: {name} can't be opened as a plain file ({error})") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise BundleError(f"{folder}: {name} is not a plain file")
+    return descriptor
+
+
+def read_small_file(folder: Path, name: str, limit: int) -> bytes:
+    """All of a file, if it is not larger than a file of its kind can be."""
+    descriptor = open_file(folder, name)
+    with os.fdopen(descriptor, "rb") as file:
+        size = os.fstat(descriptor).st_size
+        if size > limit:
+            raise BundleError(f"{folder}: {name} has {size} bytes, more than the {limit} that are read")
+        return file.read(limit)
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    with writing(path), open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder as durable as the files; not every system can."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,98 @@
+"""Put a finished folder in place of another, so that at every moment one of the two is there and whole.
+
+Linux can exchange two folders in one step. Elsewhere the old one steps aside under a hidden name before the new one
+takes its place; if the process dies in between, `put_back` finds it there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import secrets
+import shutil
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..errors import BundleError
+from .files import MANIFEST, sync_folder
+
+_RENAME_EXCHANGE = 2
+_AT_FDCWD = -100  # paths are relative to the working folder, as everywhere
+
+
+def beside(path: Path, ending: str) -> Path:
+    """A hidden name next to a path, which nobody else uses."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}.{ending}")
+
+
+def replace(path: Path, new: Path) -> None:
+    """Give a finished folder the name it is to have. What had the name goes when the new one is there for good."""
+    if not os.path.lexists(path):
+        os.rename(new, path)
+        sync_folder(path.parent)
+        return
+    old = new if _exchange(new, path) else _in_two_steps(path, new)
+    sync_folder(path.parent)
+    (old / MANIFEST).unlink(missing_ok=True)  # first, so that a part of it is never taken for a bundle
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Let two folders change names in one step; False where the system or the file system can't."""
+    rename = _renameat2()
+    return rename is not None and not rename(
+        _AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE
+    )
+
+
+@cache
+def _renameat2() -> Any:
+    """A function of the C library of Linux that Python has no name for."""
+    found = getattr(ctypes.CDLL(None), "renameat2", None) if platform.system() == "Linux" else None
+    if found is not None:
+        found.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
+    return found
+
+
+def _in_two_steps(path: Path, new: Path) -> Path:
+    old = beside(path, "old")
+    os.rename(path, old)
+    try:
+        os.rename(new, path)
+    except OSError:
+        os.rename(old, path)
+        raise
+    return old
+
+
+def stepped_aside(path: Path) -> Path | None:
+    """The bundle that was about to be replaced when the process died between the two steps."""
+    if os.path.lexists(path) or not path.parent.is_dir():
+        return None
+    prefix = f".{path.name}."
+    found = [
+        folder
+        for folder in path.parent.iterdir()
+        if folder.name.startswith(prefix) and folder.name.endswith(".old") and (folder / MANIFEST).is_file()
+    ]
+    return max(found, key=lambda folder: folder.stat().st_mtime, default=None)
+
+
+def put_back(path: Path) -> None:
+    """Give a bundle that stepped aside its name back."""
+    old = stepped_aside(path)
+    if old is not None:
+        os.rename(old, path)
+
+
+def not_there(path: Path) -> BundleError:
+    """Say what there is instead."""
+    if path.exists():
+        return BundleError(f"{path} is not a folder; tl.save makes one")
+    if stepped_aside(path) is None:
+        return BundleError(f"{path} does not exist")
+    return BundleError(
+        f"{path} was being replaced when the process died; tl.recover({str(path)!r}) puts back what was there"
+    )

@@ -1,0 +1,141 @@
+"""The smaller records to and from rows: each is written and read side by side here.
+
+The larger ones, which refer to others, are written in encode.py and read in decode.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import torch
+
+from ..capture.dispatcher import Completeness, MissedOperation
+from ..capture.functions import ALIAS_UPDATE, IMPLICIT_VIEW, OUTPUT, UNWRAP, WRAP, Function
+from ..capture.records import Facts, ModuleInfo, TensorInfo
+from .checks import flag, integer, listed, number, one_of, optional, sizes, text
+from .functions import UnknownFunction, find, name_of
+from .tensors import dtype_name, dtype_named
+
+Tables = dict[str, Any]
+
+#: What stands in a log without a call.
+_SYNTHETIC = {function.name: function for function in (OUTPUT, ALIAS_UPDATE, IMPLICIT_VIEW, WRAP, UNWRAP)}
+
+#: The fields of a recording that are plain values, each with its check.
+PLAIN: dict[str, Callable[[Any], Any]] = {
+    "model_name": text,
+    "values_kept": flag,
+    "complete": flag,
+    "ended": flag,
+    "grad_enabled": flag,
+    "within": lambda thing: optional(text, thing),
+    "start_time": number,
+    "end_time": number,
+    "seconds": number,
+    "warnings": lambda thing: listed(text, thing),
+    "listed": lambda thing: optional(lambda numbers: listed(integer, numbers), thing),
+}
+
+
+class Table:
+    """Rows without repetition: what is equal is stored once and has one number."""
+
+    def __init__(self, encode: Callable[[Any], Any]) -> None:
+        self.rows: list[Any] = []
+        self._encode = encode
+        self._numbers: dict[Hashable, int] = {}
+        self._alive: list[Any] = []
+
+    def number(self, thing: Any, key: Hashable = None) -> int:
+        key = thing if key is None else key
+        found = self._numbers.get(key)
+        if found is None:
+            row = self._encode(thing)
+            found = self._numbers[key] = len(self.rows)
+            self._alive.append(thing)
+            self.rows.append(row)
+        return found
+
+
+def clean(name: str) -> str:
+    """A text that UTF-8 can hold; names of files need not be one."""
+    return name.encode("utf-8", "replace").decode()
+
+
+# ---- type, shape and device ---------------------------------------------------------------------------------
+
+
+def facts_row(facts: Facts) -> list[Any]:
+    shape, dtype, device = facts
+    plain = [size if type(size) is int else -1 for size in shape]  # that of a jagged dimension is only a symbol
+    return [plain, dtype_name(dtype), str(device)]
+
+
+def read_facts(row: Any) -> Facts:
+    shape, dtype, device = row
+    size, kind = sizes(shape, -1), dtype_named(dtype)
+    count = kind.itemsize
+    for length in size:
+        count *= abs(length)
+    integer(count)
+    return torch.Size(size), kind, torch.device(text(device))
+
+
+# ---- functions ----------------------------------------------------------------------------------------------
+
+
+def function_row(function: Function) -> list[Any]:
+    if _SYNTHETIC.get(function.name) is function:
+        return [function.name, None]
+    if isinstance(function.func, UnknownFunction):
+        return [function.name, function.func.__name__]
+    name = getattr(function.func, "__qualname__", None) or str(function.func)
+    return [function.name, name_of(function.func) or f"unknown:{clean(name)}"]
+
+
+def read_function(row: Any) -> Function:
+    name, torch_name = row
+    if torch_name is None:
+        return _SYNTHETIC[one_of(_SYNTHETIC, name)]
+    return Function(text(name), find(text(torch_name)) or UnknownFunction(torch_name.removeprefix("unknown:")))
+
+
+# ---- modules, parameters and buffers ------------------------------------------------------------------------
+
+
+def module_row(info: ModuleInfo) -> list[Any]:
+    return [info.address, list(info.all_addresses), info.class_name, info.training, info.class_qualname]
+
+
+def read_module(row: Any) -> ModuleInfo:
+    address, addresses, class_name, training, qualname = row
+    return ModuleInfo(text(address), tuple(listed(text, addresses)), text(class_name), flag(training), text(qualname))
+
+
+def tensor_info_row(info: TensorInfo) -> list[Any]:
+    shape = None if info.shape is None else list(info.shape)
+    return [info.address, list(info.all_addresses), shape, dtype_name(info.dtype), str(info.device), info.trainable]
+
+
+def read_tensor_info(row: Any) -> TensorInfo:
+    address, addresses, shape, dtype, device, trainable = row
+    size = None if shape is None else torch.Size(sizes(shape))
+    where = torch.device(text(device))
+    return TensorInfo(text(address), tuple(listed(text, addresses)), size, dtype_named(dtype), where, flag(trainable))
+
+
+# ---- what the dispatcher saw --------------------------------------------------------------------------------
+
+
+def completeness_row(found: Completeness | None) -> Any:
+    if found is None:
+        return None
+    return [found.operations, [[m.operation, clean(m.file), m.line] for m in found.missed]]
+
+
+def read_completeness(row: Any) -> Completeness | None:
+    if row is None:
+        return None
+    operations, missed = row
+    return Completeness(integer(operations), [MissedOperation(text(o), text(f), integer(n)) for o, f, n in missed])
