@@ -10,10 +10,10 @@ ZOO := $(VENV)/.zoo
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test package frameworks lint docs corpora zoo bench gallery clean
+.PHONY: help demo test package frameworks lint docs corpora zoo bench bench-parts bench-gate gallery clean
 
 help:  ## list the commands
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 13
 
 demo: $(READY)  ## set up everything, log the example model and draw it
 	$(RUN) examples/demo.py
@@ -44,17 +44,22 @@ corpora: $(READY)  ## log and validate PyTorch's operator and module databases, 
 zoo: $(READY) $(ZOO)  ## log and validate the models of public zoos, write docs/zoo.md (resumable)
 	$(RUN) -m tests.zoo $(if $(FRESH),--fresh)
 
-bench: $(READY)  ## cost of a log as ratios to a plain forward, and of the graph passes
-	$(RUN) benchmarks/overhead.py
-	$(RUN) benchmarks/graph.py
-	$(RUN) benchmarks/fastlog.py
-	$(RUN) benchmarks/persist.py
+bench: $(READY)  ## what logs cost against the plain forward and other tools, write benchmarks/results.md (resumable)
+	$(RUN) -m benchmarks $(if $(FRESH),--fresh) $(if $(QUICK),--quick)
+
+bench-parts: $(READY)  ## what single parts cost: graph passes, saving and loading, drawing
+	$(RUN) -m benchmarks.graph
+	$(RUN) -m benchmarks.persist
+	$(RUN) -m benchmarks.draw
+
+bench-gate: $(READY)  ## fail if the hot path has become slower (ACCEPT=1: these figures from now on)
+	$(RUN) -m benchmarks.gate $(if $(ACCEPT),--accept)
 
 gallery: $(READY)  ## draw known models into docs/gallery
 	$(RUN) examples/gallery.py
 
-clean:  ## remove the environment, caches and what was built
-	rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+clean:  ## remove the environments, caches and what was built
+	rm -rf $(VENV) .venv-peers dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # Without their dependencies, which would replace torch or the hub client; what they really need follows.
 $(ZOO): $(READY)

@@ -1,6 +1,6 @@
 """From a log to a picture: CPU seconds at growing sizes, built-in renderer and Graphviz side by side.
 
-    python benchmarks/draw.py [--largest N] [--limit SECONDS]
+    python -m benchmarks.draw [--largest N] [--limit SECONDS]
 
 CPU seconds are disturbed less by other programs; the column "wall" is for view and built-in renderer together.
 The built-in renderer should need at most 1.5 s for 10,000 operations, view included, and stay close to linear.

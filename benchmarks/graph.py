@@ -1,6 +1,6 @@
 """What the graph passes cost: microseconds an operation at growing sizes.
 
-    python benchmarks/graph.py [--largest N]
+    python -m benchmarks.graph [--largest N]
 
 Capture is not part of it: the records are taken once, then the graph is built from them. It should stay close to
 linear: at most 2x from 10,000 to 1,000,000 operations, at most 25 microseconds an operation at 100,000.
@@ -11,41 +11,15 @@ from __future__ import annotations
 import argparse
 import gc
 import time
+from collections.abc import Callable
 
 import torch
+from benchmarks.models import Built, chain, rnn
 from torch import Tensor, nn
 
 from torchlens.capture.session import record
 from torchlens.graph.graph import PASSES, Graph
 from torchlens.options import Options
-
-
-class Chain(nn.Module):
-    """Feedforward: tiny operations, no parameters, nothing repeated exactly."""
-
-    def __init__(self, length: int) -> None:
-        super().__init__()
-        self.length = length
-
-    def forward(self, x: Tensor) -> Tensor:
-        for i in range(self.length // 2):
-            x = (x + i % 97).sin() if i % 5 else (x * (i % 89)).cos()
-        return x
-
-
-class UnrolledRNN(nn.Module):
-    """Recurrent: one cell, unrolled over as many steps as it takes."""
-
-    def __init__(self, length: int) -> None:
-        super().__init__()
-        self.length = length
-        self.inward, self.onward = nn.Linear(3, 3), nn.Linear(3, 3)
-
-    def forward(self, x: Tensor) -> Tensor:
-        hidden = torch.zeros(1, 3)
-        for step in range(self.length // 5):
-            hidden = torch.tanh(self.inward(x[:, step % 7]) + self.onward(hidden))
-        return hidden
 
 
 def measure(model: nn.Module, x: Tensor) -> dict[str, float]:
@@ -70,13 +44,14 @@ def measure(model: nn.Module, x: Tensor) -> dict[str, float]:
 def show(largest: int) -> None:
     names = [apply.__name__ for apply in PASSES]
     print(f"{'microseconds an operation':<30}" + "".join(f"{name:>14}" for name in names) + f"{'total':>10}")
-    for kind, x in ((Chain, torch.rand(2, 2)), (UnrolledRNN, torch.rand(1, 7, 3))):
+    kinds: dict[str, Callable[[int], Built]] = {"chain": chain, "RNN": rnn}
+    for kind, build in kinds.items():
         totals = {}
         for size in (n for n in (1_000, 10_000, 100_000, 1_000_000) if n <= largest):
-            found = measure(kind(size), x)
+            found = measure(*build(size))
             totals[size] = sum(found.values())
             cells = "".join(f"{found[name]:>14.2f}" for name in names)
-            print(f"{kind.__name__ + f' {size:,}':<30}{cells}{totals[size]:>10.2f}", flush=True)
+            print(f"{f'{kind} {size:,}':<30}{cells}{totals[size]:>10.2f}", flush=True)
         if largest >= 1_000_000:
             growth = totals[1_000_000] / totals[10_000]
             print(f"    at 100,000: {totals[100_000]:.1f} of 25; from 10,000 to 1,000,000: {growth:.2f}x of 2x")

@@ -1,6 +1,6 @@
 """Saving, loading and streaming, each next to what it is measured against.
 
-    python benchmarks/persist.py
+    python -m benchmarks.persist
 
 Times are the best of several interleaved runs, with everything in the page cache; memory is the peak of a process of
 its own.
@@ -168,7 +168,7 @@ def raw_disk(path: Path, size: int) -> float:
 
 
 def _child(kind: str, path: Path) -> tuple[float, float]:
-    ran = subprocess.run([sys.executable, __file__, kind, str(path)], capture_output=True, text=True)
+    ran = subprocess.run([sys.executable, "-m", "benchmarks.persist", kind, str(path)], capture_output=True, text=True)
     if ran.returncode:
         raise RuntimeError(ran.stderr)
     memory, seconds = ran.stdout.split()[-2:]
@@ -176,11 +176,9 @@ def _child(kind: str, path: Path) -> tuple[float, float]:
 
 
 def peak_memory(kind: str, path: Path) -> str:
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-    from tests.torchvision_models import torchvision_models
+    from benchmarks.models import MODELS
 
-    model = torchvision_models().resnet50(weights=None).eval()
-    x = torch.rand(16, 3, 224, 224)
+    model, x = MODELS["ResNet-50 b16"]()
     with torch.no_grad():
         model(x[:1])  # what torch sets up at first use
         start = time.perf_counter()

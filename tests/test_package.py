@@ -1,7 +1,7 @@
 """The package: what it is made of, what importing it costs, and that it works where nothing else is installed.
 
-The wheel is built and installed into an environment that has torch, NumPy, safetensors and xxhash, with what they require, and
-no extra. torch is not copied there but linked, so that this takes seconds.
+The wheel is built and installed into an environment that has torch, NumPy, safetensors and xxhash, with what they
+require, and no extra. torch is not copied there but linked, so that this takes seconds.
 """
 
 from __future__ import annotations

@@ -1,0 +1,90 @@
+"""The models that are measured, by name: each builds the model and an input for it.
+
+This file and `tools.py` also run in the environments of other tools, so neither imports torchlens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from tests.torchvision_models import torchvision_models
+from torch import Tensor, nn
+
+Built = tuple[nn.Module, Tensor]
+
+
+class Chain(nn.Module):
+    """Feedforward: tiny operations, no parameters, nothing repeated exactly."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.length = length
+
+    def forward(self, x: Tensor) -> Tensor:
+        for i in range(self.length // 2):
+            x = (x + i % 97).sin() if i % 5 else (x * (i % 89)).cos()
+        return x
+
+
+class UnrolledRNN(nn.Module):
+    """Recurrent: one cell, unrolled over as many steps as it takes; five operations a step."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.length = length
+        self.inward, self.onward = nn.Linear(3, 3), nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        hidden = torch.zeros(1, 3)
+        for step in range(self.length // 5):
+            hidden = torch.tanh(self.inward(x[:, step % 7]) + self.onward(hidden))
+        return hidden
+
+
+def chain(length: int) -> Built:
+    return Chain(length), torch.rand(2, 2)
+
+
+def rnn(length: int) -> Built:
+    return UnrolledRNN(length), torch.rand(1, 7, 3)
+
+
+def vision(name: str, batch: int) -> Built:
+    size = 256 if name.startswith("swin") else 224
+    return getattr(torchvision_models(), name)().eval(), torch.rand(batch, 3, size, size)
+
+
+def gpt2() -> Built:
+    from transformers import GPT2Config, GPT2Model
+
+    return GPT2Model(GPT2Config()).eval(), torch.randint(0, 50257, (1, 128))
+
+
+def bert() -> Built:
+    from transformers import BertConfig, BertModel
+
+    return BertModel(BertConfig()).eval(), torch.randint(0, 30522, (1, 128))
+
+
+SIZES = {"1k": 1_000, "10k": 10_000, "100k": 100_000, "1M": 1_000_000}
+
+MODELS: dict[str, Callable[[], Built]] = {
+    "AlexNet b1": lambda: vision("alexnet", 1),
+    "ResNet-50 b1": lambda: vision("resnet50", 1),
+    "Swin-V2-B b1": lambda: vision("swin_v2_b", 1),
+    "ViT-B/16 b1": lambda: vision("vit_b_16", 1),
+    "GPT-2": gpt2,
+    "BERT": bert,
+    "AlexNet b16": lambda: vision("alexnet", 16),
+    "ResNet-50 b16": lambda: vision("resnet50", 16),
+    "Swin-V2-B b16": lambda: vision("swin_v2_b", 16),
+    "ViT-B/16 b16": lambda: vision("vit_b_16", 16),
+    **{f"chain {name}": lambda size=size: chain(size) for name, size in SIZES.items()},
+    **{f"RNN {name}": lambda size=size: rnn(size) for name, size in SIZES.items()},
+}
+
+
+def operations(model: str) -> int:
+    """How many tiny operations a chain or RNN of this name has."""
+    return SIZES[model.split()[-1]]
