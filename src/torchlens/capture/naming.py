@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from functools import lru_cache
 from types import CodeType
@@ -100,10 +99,10 @@ def frames(site: Site) -> Iterator[tuple[CodeType, int]]:
 
 
 def is_library_code(code: CodeType | SavedCode) -> bool:
-    """Does this code belong to torch or to this package (or to the decorators of both), rather than to the user?"""
+    """Does this code belong to torch or to this package, rather than to the user?"""
     return code.is_library if isinstance(code, SavedCode) else _is_library_file(code.co_filename)
 
 
 @lru_cache(maxsize=4096)
 def _is_library_file(filename: str) -> bool:
-    return filename.startswith((*LIBRARY_FOLDERS, "<frozen ", contextlib.__file__))
+    return filename.startswith((*LIBRARY_FOLDERS, "<frozen "))
