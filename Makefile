@@ -10,7 +10,7 @@ ZOO := $(VENV)/.zoo
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test package frameworks lint corpora zoo bench bench-parts bench-gate gallery clean
+.PHONY: help demo test package frameworks lint docs corpora zoo bench bench-parts bench-gate gallery clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 13
@@ -18,7 +18,7 @@ help:  ## list the commands
 demo: $(READY)  ## set up everything, log the example model and draw it
 	$(RUN) examples/demo.py
 
-test: $(READY) lint  ## set up everything, check style and types, run the tests
+test: $(READY) lint docs  ## set up everything, check style and types, build the docs, run the tests
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2
 
 package: $(READY)  ## build the sdist and the wheel into dist, and try the wheel where nothing else is installed
@@ -34,6 +34,9 @@ lint: $(READY)  ## style and types
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
+
+docs: $(READY)  ## build the documentation site into build/site; a broken link is an error
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
 
 corpora: $(READY)  ## log and validate PyTorch's operator and module databases, write docs/corpora.md (resumable)
 	$(RUN) -m tests.corpora $(if $(FRESH),--fresh)
@@ -72,5 +75,6 @@ $(READY): constraints.txt pyproject.toml
 	$(RUN) -m pip install --quiet --no-deps torchvision
 	$(RUN) -m pip install --quiet pillow transformers networkx pandas pyarrow resvg_py pytest pytest-xdist hypothesis ruff mypy hatchling editables
 	$(RUN) -m pip install --quiet expecttest scipy
+	$(RUN) -m pip install --quiet mkdocs-material mkdocstrings-python nbclient nbformat ipykernel
 	$(RUN) -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@

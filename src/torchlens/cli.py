@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code.
 
     >>> main(["validate", "torch.nn:Linear", "--arg", "in_features=3", "--arg", "out_features=2", "--input", "4,3"])
-    Valid: 1 operations replayed, 1 parents perturbed (0 had no influence at these values), 1 tensors given.
+    Valid: 1 operation replayed, 1 parent perturbed (0 had no influence at these values), 1 tensor given.
     0
     """
     arguments = _parser().parse_args(argv)

@@ -364,6 +364,13 @@ def test_overrides() -> None:
     assert (inner.line, inner.shape) == ("#000080", "box")
 
 
+def test_text_on_a_chosen_fill_stays_readable() -> None:
+    view = view_of(nested_log(), vis_theme="dark", vis_node_overrides={"fill": "lightyellow"})
+    assert {each.font for each in view.nodes} == {"#000000"}
+    view = view_of(nested_log(), vis_theme="dark", vis_node_overrides={"fill": "lightyellow", "font": "red"})
+    assert {each.font for each in view.nodes} == {"#FF0000"}
+
+
 @pytest.mark.parametrize(
     "override", [{"fil": "red"}, {"fill": "no colour"}, {"pen": "thick"}, {"shape": "star"}, lambda layer: 3]
 )

@@ -176,6 +176,13 @@ def test_function_facts(everything: tl.ModelLog) -> None:
     assert "self.inner(x).chunk" in where.code
 
 
+def test_the_call_stack_of_a_model_without_code_of_its_own_is_the_caller() -> None:
+    log = tl.log_forward_pass(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.rand(3, 4))
+    stack = log["relu_1"].func_call_stack
+    assert stack[0].function == "test_the_call_stack_of_a_model_without_code_of_its_own_is_the_caller"
+    assert not any(Path(where.file).name == "contextlib.py" for where in stack)
+
+
 def test_param_facts(everything: tl.ModelLog) -> None:
     linear = everything["linear_1_2"]
     assert (linear.num_param_tensors, linear.parent_param_shapes, linear.num_params_total) == (2, [(4, 4), (4,)], 20)

@@ -28,7 +28,6 @@ from .surroundings import collector_held_off, prepared_surroundings
 from .tracer import Tracer
 
 
-@collector_held_off()
 def record(
     model: nn.Module,
     args: list[Any],
@@ -38,6 +37,18 @@ def record(
     make_tracer: Callable[..., Tracer] = Tracer,
 ) -> tuple[Recording, BaseException | None]:
     """Run `model(*args, **kwargs)` once, as it is; return the record of it and what it raised, if it did."""
+    with collector_held_off():
+        return _record(model, args, kwargs, options, sink, make_tracer)
+
+
+def _record(
+    model: nn.Module,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    options: Options,
+    sink: Sink | None,
+    make_tracer: Callable[..., Tracer],
+) -> tuple[Recording, BaseException | None]:
     started = time.perf_counter()
     recording = Recording(type(model).__name__, values_kept=options.keeps_all and sink is None)
     recording.options = options

@@ -6,7 +6,6 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
 from ..graph.graph import Graph
-from ..graph.layers import used_params
 from .boxes import BoxPath, Nesting
 
 _MOST_BOXES_IN_A_BLOCK = 4
@@ -112,8 +111,7 @@ class _Folder:
     def _kind(self, unit: int) -> Hashable:
         graph, places = self._graph, self._units[unit].places
         values = [graph.entries[place] for place in places]
-        call = values[0].call
-        params = used_params(graph.recording, graph.recording.calls[call]) if values[0].role == "op" else []
+        params = graph.params[values[0].call] if values[0].role == "op" else ()
         shapes = [tuple(value.shape) for value in [*values, *params]]
         return (graph.layer_types[graph.layers[places[0]]], tuple(shapes))
 

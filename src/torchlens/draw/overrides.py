@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from ..errors import ArgumentError, near
 from .elements import Edge, Group, Node, Text
 from .options import Override
-from .theme import color
+from .theme import color, readable_on
 
 Element = TypeVar("Element", Node, Edge, Group)
 
@@ -41,6 +41,8 @@ def apply_override(element: Element, override: Override | None, *records: Any) -
             continue
         name, value = _checked(element, given, value(*records) if callable(value) else value)
         changes[name] = value
+    if changes.get("fill") and isinstance(element, Node):
+        changes.setdefault("font", readable_on(changes["fill"]))
     return element._replace(**changes)
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from ..capture.records import TensorInfo, Value
-from ..graph.layers import used_params
 from ..words import counted, human_size, ranges, shape_words, shapes_words, times
 from .boxes import BoxPath, call_name
 from .elements import Text
@@ -28,7 +27,6 @@ class Texts:
         self._plan = plan
         self._graph = log.graph
         self._nesting = plan.nesting
-        self._used_params: dict[str, list[Value]] = {}
 
     # ---- title ----------------------------------------------------------------------------------------------
 
@@ -165,12 +163,9 @@ class Texts:
 
     # ---- parameters -----------------------------------------------------------------------------------------
 
-    def used_params(self, spot: Spot) -> list[Value]:
-        if spot.id not in self._used_params:
-            value, recording = self._graph.entries[spot.places[0]], self._graph.recording
-            used = used_params(recording, recording.calls[value.call]) if value.role == "op" else []
-            self._used_params[spot.id] = used
-        return self._used_params[spot.id]
+    def used_params(self, spot: Spot) -> tuple[Value, ...]:
+        value = self._graph.entries[spot.places[0]]
+        return self._graph.params[value.call] if value.role == "op" else ()
 
     def trainable(self, spot: Spot) -> set[bool]:
         """Whether its parameters are trained: True, False, both or none."""

@@ -30,6 +30,7 @@ class Graph:
     entries: list[Value]
     parents: list[tuple[int, ...]]  # distinct, in argument order
     children: list[list[int]]  # in execution order
+    params: list[tuple[Value, ...]]  # those that each call works with, by call
     layers: list[int]  # the layer that each entry is a pass of
     passes: list[int]  # which pass; the first is 1
     layer_entries: list[list[int]]  # the entries of each layer, by pass

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import TYPE_CHECKING, Any
 
-from ..capture.records import Call, Recording, Value
-from .link import argument_values
+from ..capture.records import Call, Value
 from .recurrence import find_layers
 
 if TYPE_CHECKING:
@@ -61,26 +60,13 @@ def _keys(graph: Graph) -> tuple[list[int], list[int]]:
         key = call_keys[value.call]
         which = call.outputs.index(value) if len(call.outputs) > 1 else 0
         keys.append(numbers.setdefault((key, which), len(numbers)) if which else key)
-        used = used_params(graph.recording, call)
+        used = graph.params[value.call]
         if not used:
             param_keys.append(-1)
             continue
         shared = ("params", call.function.name, tuple([param.index for param in used]), which)
         param_keys.append(numbers.setdefault(shared, len(numbers)))
     return keys, param_keys
-
-
-def used_params(recording: Recording, call: Call) -> list[Value]:
-    """The parameters that a call works with; also those that an earlier call of the forward pass has changed."""
-    if not recording.params:
-        return []
-    found = []
-    for _, value in argument_values(call):
-        if value.role == "param":
-            found.append(value)
-        elif value.role == "op" and value.address is not None:
-            found += [param for param in recording.params if param.address == value.address]
-    return found
 
 
 # ---- equality -------------------------------------------------------------------------------------------------

@@ -103,7 +103,8 @@ class Lookup:
 
     def _not_found(self, key: str) -> LayerNotFoundError:
         names = [*self._layers, *filter(None, self._graph.modules.numbers)]
-        return LayerNotFoundError(f"no layer or module {key!r}{near(key, names)}")
+        hint = near(key, names) or "; print the log to see the names"
+        return LayerNotFoundError(f"no layer or module {key!r}{hint}")
 
     def names(self) -> list[str]:
         """Every label and module address, for completion."""

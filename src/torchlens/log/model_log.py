@@ -20,7 +20,6 @@ from ..capture.records import Recording, Value
 from ..capture.within import recorded
 from ..errors import ArgumentError, FidelityWarning, PassNeededError
 from ..graph.graph import Graph
-from ..graph.layers import used_params
 from ..options import Options
 from ..words import human_size
 from . import text
@@ -355,12 +354,10 @@ class ModelLog(Tabular, Aliased):
     def _param_tensors_by_layer(self) -> dict[int, int]:
         """How many parameter tensors each layer works with; layers without are left out."""
         counts: dict[int, int] = {}
-        calls = self._recording.calls
         for layer, places in enumerate(self.graph.layer_entries):
             value = self.graph.entries[places[0]]
-            used = value.role == "op" and used_params(self._recording, calls[value.call])
-            if used:
-                counts[layer] = len(used)
+            if value.role == "op" and self.graph.params[value.call]:
+                counts[layer] = len(self.graph.params[value.call])
         return counts
 
     @property

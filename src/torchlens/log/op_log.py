@@ -17,7 +17,6 @@ from ..capture.naming import func_name, grad_fn_name
 from ..capture.records import Call, Value, fetched
 from ..graph import ancestry
 from ..graph.graph import Graph
-from ..graph.layers import used_params
 from ..graph.link import argument_values
 from ..graph.sites import user_stack
 from ..source import FuncCallLocation
@@ -325,8 +324,8 @@ class OpLog(Tabular, Aliased):
     # ---- parameters -----------------------------------------------------------------------------------------
 
     @property
-    def _params(self) -> list[Value]:
-        return used_params(self._graph.recording, self._call) if self._call else []
+    def _params(self) -> tuple[Value, ...]:
+        return self._graph.params[self._value.call] if self._value.call >= 0 else ()
 
     @property
     def uses_params(self) -> bool:

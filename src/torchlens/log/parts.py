@@ -11,7 +11,6 @@ from torch import Tensor
 from ..capture.records import TensorInfo
 from ..errors import LayerNotFoundError, near
 from ..graph.graph import Graph
-from ..graph.layers import used_params
 from ..words import counted, human_size
 from .tables import Tabular
 
@@ -285,12 +284,11 @@ class ParamLog(_TensorLog):
     @property
     def used_by(self) -> list[str]:
         """The operations that work with it."""
-        recording = self._graph.recording
+        graph = self._graph
         return [
-            self._graph.label(place)
-            for place, value in enumerate(self._graph.entries)
-            if value.call >= 0
-            and any(p.address == self.address for p in used_params(recording, recording.calls[value.call]))
+            graph.label(place)
+            for place, value in enumerate(graph.entries)
+            if value.call >= 0 and any(param.address == self.address for param in graph.params[value.call])
         ]
 
     @property

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from ..words import counted
 from .compare import difference, same
 
 if TYPE_CHECKING:
@@ -58,10 +59,11 @@ class ValidationReport:
         return not self.problems
 
     def __str__(self) -> str:
-        verdict = "Valid" if self else f"NOT valid, {len(self.problems)} problems"
+        verdict = "Valid" if self else f"NOT valid, {counted(len(self.problems), 'problem')}"
         lines = [
-            f"{verdict}: {len(self.replayed)} operations replayed, {self.perturbed} parents perturbed "
-            f"({len(self.without_influence)} had no influence at these values), {len(self.given)} tensors given."
+            f"{verdict}: {counted(len(self.replayed), 'operation')} replayed, "
+            f"{counted(self.perturbed, 'parent')} perturbed ({len(self.without_influence)} had no influence at these "
+            f"values), {counted(len(self.given), 'tensor')} given."
         ]
         if self.unstable:
             lines.append(f"\tNot reproducible by themselves: {', '.join(self.unstable[:10])}")

@@ -1,0 +1,46 @@
+"""The notebooks run in a real kernel, and show what they say."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from tests.pages import timeless
+
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "docs" / "notebooks").glob("*.ipynb"))
+A_CELL = re.compile(r"/[^\s\"]*ipykernel_\d+/\d+\.py")  # how a kernel names the file that a cell is not in
+WITHOUT_GRAPHVIZ = "import torchlens.draw.graphviz\ntorchlens.draw.graphviz.is_there = lambda: False\ndel torchlens\n"
+
+
+def texts(notebook: Any) -> list[list[str]]:
+    """What each cell shows, as text; a picture by its kind alone."""
+    shown = []
+    for cell in notebook.cells:
+        outputs = [output.get("data", {"text/plain": output.get("text", "")}) for output in cell.get("outputs", [])]
+        shown.append(["picture" if "image/svg+xml" in data else timeless(data["text/plain"]) for data in outputs])
+    return shown
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook(path: Path, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    startup = tmp_path / "ipython" / "profile_default" / "startup"
+    startup.mkdir(parents=True)
+    (startup / "same_pictures_everywhere.py").write_text(WITHOUT_GRAPHVIZ)
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "runtime"))
+    monkeypatch.setenv("OMP_NUM_THREADS", os.environ.get("OMP_NUM_THREADS", "1"))
+    before = nbformat.read(path, as_version=4)
+    after = nbformat.read(path, as_version=4)
+    place = {"metadata": {"path": tmp_path}}
+    NotebookClient(after, timeout=120, resources=place, record_timing=False, coalesce_streams=True).execute()
+    if request.config.getoption("--update-golden"):
+        after.metadata = before.metadata
+        path.write_text(A_CELL.sub("a cell of this notebook", nbformat.writes(after)) + "\n", encoding="utf-8")
+    else:
+        assert texts(after) == texts(before), "pytest --update-golden accepts the change"
+    assert any("picture" in shown for shown in texts(after))
