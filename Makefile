@@ -47,7 +47,9 @@ zoo: $(READY) $(ZOO)  ## log and validate the models of public zoos, write docs/
 bench: $(READY)  ## what logs cost against the plain forward and other tools, write benchmarks/results.md (resumable)
 	$(RUN) -m benchmarks $(if $(FRESH),--fresh) $(if $(QUICK),--quick)
 
-bench-parts: $(READY)  ## what single parts cost: graph passes, saving and loading, drawing, validation
+bench-parts: $(READY)  ## what single parts cost: full log, fastlog, graph passes, saving and loading, drawing, validation
+	$(RUN) -m benchmarks.overhead
+	$(RUN) -m benchmarks.fastlog
 	$(RUN) -m benchmarks.graph
 	$(RUN) -m benchmarks.persist
 	$(RUN) -m benchmarks.draw

@@ -56,12 +56,14 @@ def vision(name: str, batch: int) -> Built:
 
 
 def gpt2() -> Built:
+    torchvision_models()  # transformers imports torchvision, which may need help
     from transformers import GPT2Config, GPT2Model
 
     return GPT2Model(GPT2Config()).eval(), torch.randint(0, 50257, (1, 128))
 
 
 def bert() -> Built:
+    torchvision_models()
     from transformers import BertConfig, BertModel
 
     return BertModel(BertConfig()).eval(), torch.randint(0, 30522, (1, 128))

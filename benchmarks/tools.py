@@ -74,6 +74,17 @@ class KeepOutputs(TorchFunctionMode):
         return result
 
 
+class KeepAndCopy(KeepOutputs):
+    """The same with right values: what is about to be overwritten in place is copied before."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(func, "__name__", "")
+        in_place = (name.endswith("_") and not name.endswith("__")) or bool(kwargs and kwargs.get("inplace"))
+        if in_place and args and isinstance(args[0], Tensor):
+            self.kept.append(args[0].detach().clone())
+        return super().__torch_function__(func, types, args, kwargs)
+
+
 def floor_of(mode: Callable[[], TorchFunctionMode]) -> Callable[[nn.Module, Tensor], Task]:
     def prepare(model: nn.Module, x: Tensor) -> Task:
         def run() -> None:
@@ -260,6 +271,7 @@ TOOLS: dict[str, Tool] = {
     "backward": Tool(backward),
     "intercept": Tool(floor_of(DoNothing)),
     "floor": Tool(floor_of(KeepOutputs)),
+    "copies": Tool(floor_of(KeepAndCopy)),
     "hooks": Tool(hooks),
     "features": Tool(features),
     "everything": Tool(log_with()),
