@@ -1,10 +1,11 @@
-# make demo   set up everything, log the example model and draw it
+# make demo   set up the package and its extras, log the example model and draw it
 # make test   set up everything and run the tests
 # make help   the rest
 
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
+PACKAGE := $(VENV)/.package
 READY := $(VENV)/.ready
 ZOO := $(VENV)/.zoo
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
@@ -15,7 +16,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 13
 
-demo: $(READY)  ## set up everything, log the example model and draw it
+demo: $(PACKAGE)  ## set up the package and its extras, log the example model and draw it
 	$(RUN) examples/demo.py
 
 test: $(READY) lint docs  ## set up everything, check style and types, build the docs, run the tests
@@ -70,13 +71,19 @@ $(ZOO): $(READY)
 	$(RUN) -m pip install --quiet aiohttp importlib_metadata psutil pyparsing requests
 	touch $@
 
-# torchvision comes without its dependencies: its requirement names a build of torch that not every machine has.
-$(READY): constraints.txt pyproject.toml
+# The package with its extras, which is all that the demo needs.
+$(PACKAGE): constraints.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "Python 3.10 or newer is needed; name one: make demo PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet torch numpy safetensors xxhash
+	$(RUN) -m pip install --quiet hatchling editables
+	$(RUN) -m pip install --quiet --no-build-isolation --editable ".[tables,graphs,png]"
+	touch $@
+
+# What tests, lint and docs need.
+# torchvision comes without its dependencies: its requirement names a build of torch that not every machine has.
+$(READY): $(PACKAGE)
 	$(RUN) -m pip install --quiet --no-deps torchvision
-	$(RUN) -m pip install --quiet pillow transformers networkx pandas pyarrow resvg_py pytest pytest-xdist hypothesis ruff mypy hatchling editables
+	$(RUN) -m pip install --quiet pillow transformers pytest pytest-xdist hypothesis ruff mypy
 	$(RUN) -m pip install --quiet expecttest scipy
 	$(RUN) -m pip install --quiet mkdocs-material mkdocstrings-python nbclient nbformat ipykernel
-	$(RUN) -m pip install --quiet --no-deps --no-build-isolation --editable .
 	touch $@
