@@ -224,7 +224,8 @@ def test_inspect_what_was_cut_short(run: Run) -> None:
 
 WRONG = {
     "nets": "not of the form MODULE:NAME",
-    "nest:Net": "no module 'nest'; did you mean",
+    "torch.nn.Linear": "not of the form MODULE:NAME; did you mean torch.nn:Linear?",
+    "nest:Net": "no module 'nest' is installed or in this folder; did you mean",
     "torch.nm:Linear": "no module 'torch.nm'; did you mean",
     "nets:Nett": "nets has no 'Nett'; did you mean 'Net'?",
     "nets:number": "neither a model nor callable: it is of type int",
@@ -271,6 +272,11 @@ def test_the_model_raises(run: Run, words: str) -> None:
     assert (code, out) == (1, "")
     assert [part for part in RAISES[words] if part not in err] == []
     assert "Traceback" not in err
+
+
+def test_no_command_shows_the_help(run: Run) -> None:
+    code, out, err = run()
+    assert (code, out) == (2, "") and "show      draw the graph of a model" in err
 
 
 def test_a_module_that_can_not_be_imported(run: Run) -> None:

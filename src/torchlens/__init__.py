@@ -34,12 +34,14 @@ from .errors import (
     TorchLensError,
     UnknownFunctionError,
 )
+from .errors import near as _near
 from .graph.cost import Cost, register_formula, unregister_formula
 from .log.backward import BackwardPass, GradFnLog
 from .log.layer_log import LayerLog
 from .log.model_log import Conditional, ModelLog
+from .log.module_log import ModuleLog, ModulePassLog
 from .log.op_log import OpLog
-from .log.parts import BufferLog, ModuleLog, ModulePassLog, ParamLog
+from .log.tensor_logs import BufferLog, ParamLog
 from .source import FuncCallLocation
 
 if TYPE_CHECKING:
@@ -118,7 +120,7 @@ _LATER = {
 
 def __getattr__(name: str) -> Any:
     if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_near(name, __all__)}")
     module = import_module(f"{__name__}.{_LATER[name]}")
     found = globals()[name] = module if name == "fastlog" else getattr(module, name)
     return found

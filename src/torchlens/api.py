@@ -10,6 +10,8 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
+from inspect import signature
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +28,7 @@ from .capture.records import Recording
 from .capture.session import record
 from .capture.surroundings import plain_surroundings
 from .capture.within import recorded
-from .errors import ArgumentError, FidelityWarning
+from .errors import ArgumentError, FidelityWarning, near
 from .graph.sites import user_stack
 from .log.backward import BackwardPass, check_loss, listening
 from .log.model_log import ModelLog
@@ -35,6 +37,7 @@ from .log.settle_autograd import settle_autograd
 from .options import Options
 from .selectors import Selector
 from .source import FuncCallLocation
+from .words import counted
 
 if TYPE_CHECKING:
     from .bundle.stream import RecordingStream
@@ -118,7 +121,7 @@ def log_forward_pass(
         train_mode=train_mode,
         detach_saved_tensors=detach_saved_tensors,
     )
-    picture = _picture(vis_mode, drawing, default="none")
+    picture = _picture(log_forward_pass, vis_mode, drawing)
     args, kwargs = model_arguments(model, input_args, input_kwargs)
     with _streaming(options) as stream:
         recording, error = recorded(model, module, args, kwargs, options, stream)
@@ -127,7 +130,7 @@ def log_forward_pass(
             settle(log)
     if error is not None:
         settle_autograd(log)
-        raise _annotated(error, recording, log)
+        raise _annotated(error, log, [*args, *kwargs.values()])
     settle_autograd(log)
     for warning in recording.warnings:
         warnings.warn(warning, FidelityWarning, stacklevel=2)
@@ -196,21 +199,25 @@ def show_model_graph(
     """
     from .draw.show import draw
 
-    options = _picture(vis_mode, drawing, default="unrolled")
+    options = _picture(show_model_graph, vis_mode, drawing)
     if options is None:
         raise ArgumentError('vis_mode is "unrolled" or "rolled": with "none" there is nothing to draw')
     return draw(get_model_metadata(model, input_args, input_kwargs, random_seed=random_seed), options)
 
 
-def _picture(vis_mode: Any, drawing: dict[str, Any], default: str) -> DrawOptions | None:
-    """The options of a picture, checked before the model runs; None if none is wanted."""
+def _picture(function: Callable[..., Any], vis_mode: Any, drawing: dict[str, Any]) -> DrawOptions | None:
+    """The options of a picture that `function` is to draw, checked before the model runs; None if none is wanted."""
     if vis_mode == "none" and not drawing:
         return None
     from .draw.options import DrawOptions
     from .draw.show import check_before_the_run
 
+    own = signature(function).parameters
+    drawn = {*ARGUMENTS, *(field.name for field in fields(DrawOptions))}
+    for unknown in [name for name in drawing if name not in drawn]:
+        raise ArgumentError(f"no argument {unknown!r}{near(unknown, [*own, *drawn])}")
     for older in [name for name in drawing if ARGUMENTS.get(name) == "vis_mode"]:
-        if vis_mode != default:
+        if vis_mode != own["vis_mode"].default:
             raise ArgumentError(f"{older!r} and 'vis_mode' are one argument: give it once")
         vis_mode = drawing.pop(older)
     wanted = vis_mode not in ("none", None)
@@ -432,20 +439,24 @@ def log_backward(loss: Tensor, **arguments: Any) -> list[BackwardPass]:
     return passes
 
 
-def _annotated(error: BaseException, recording: Recording, log: ModelLog) -> BaseException:
+def _annotated(error: BaseException, log: ModelLog, inputs: list[Any]) -> BaseException:
     """The user's own exception, with a note of how far the forward pass got and the log until there."""
     with contextlib.suppress(AttributeError, TypeError):  # an exception may refuse new attributes
         error.partial_log = log  # type: ignore[attr-defined]
     if sys.version_info >= (3, 11):
         error.add_note(
-            f"torchlens: {how_far(recording)} (what was logged until then is in this exception's partial_log)"
+            f"torchlens: {how_far(log._recording)} (what was logged until then is in this exception's partial_log)"
         )
+        if any(type(given).__module__ == "numpy" for given in inputs):
+            error.add_note("torchlens: an input is a NumPy array; torch.from_numpy makes a tensor of it")
+        if len(inputs) == 1 and isinstance(inputs[0], Mapping):
+            error.add_note("torchlens: the only input is a dict; keyword arguments are given as input_kwargs")
     return error
 
 
 def how_far(recording: Recording) -> str:
     """Where a forward pass was when it raised."""
-    note = f"the forward pass raised after {len(recording.calls)} operations"
+    note = f"the forward pass raised after {counted(len(recording.calls), 'operation')}"
     if recording.calls:
         last = recording.calls[-1]
         stack = user_stack(recording, last.site, last.module_call)

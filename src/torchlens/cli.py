@@ -67,7 +67,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     Valid: 1 operation replayed, 1 parent perturbed (0 had no influence at these values), 1 tensor given.
     0
     """
-    arguments = _parser().parse_args(argv)
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    if arguments.run is None:
+        parser.print_help(sys.stderr)
+        return 2
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
@@ -163,7 +167,9 @@ def _found(target: str) -> Any:
     """What `module:name` stands for."""
     module_name, _, name = target.partition(":")
     if not module_name or not name:
-        raise ArgumentError(f"{target!r} is not of the form MODULE:NAME, such as torchvision.models:resnet18")
+        module, _, last = target.rpartition(".")
+        such = f"; did you mean {module}:{last}?" if module and last else ", such as torchvision.models:resnet18"
+        raise ArgumentError(f"{target!r} is not of the form MODULE:NAME{such}")
     found: Any = _imported(module_name)
     for part in name.split("."):
         if not hasattr(found, part):
@@ -203,7 +209,8 @@ def _imported(name: str) -> Any:
         parent, _, last = missing.rpartition(".")
         places = getattr(sys.modules.get(parent), "__path__", []) if parent else None
         others = [info.name for info in pkgutil.iter_modules(places)]
-        raise ArgumentError(f"no module {missing!r}{near(last, others)}") from None
+        where = "" if parent else " is installed or in this folder"
+        raise ArgumentError(f"no module {missing!r}{where}{near(last, others)}") from None
 
 
 def _literal(text: str) -> tuple[str, Any]:
@@ -281,7 +288,8 @@ def _parser() -> argparse.ArgumentParser:
         epilog="examples:\n" + "\n".join(text.splitlines()[0] for text in _EXAMPLES.values()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    parser.set_defaults(run=None)
+    commands = parser.add_subparsers(metavar="COMMAND")
     show = _command(commands, "show", _show, "draw the graph of a model", of_model=True)
     show.add_argument("--out", metavar="FILE", help="where to put it: .svg, .pdf, .png, .dot; without it, it is shown")
     show.add_argument("--mode", choices=["unrolled", "rolled"], default="unrolled", help="rolled: each layer once")

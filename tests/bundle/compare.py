@@ -14,8 +14,8 @@ import torchlens as tl
 from torchlens.bundle.functions import UnknownFunction
 from torchlens.bundle.python import SavedObject
 from torchlens.capture.records import Value
+from torchlens.log.accessor import Accessor
 from torchlens.log.backward import GradFnLog
-from torchlens.log.parts import Accessor
 from torchlens.validate.compare import same
 
 RECORDS = (GradFnLog, tl.BackwardPass, tl.OpLog, tl.LayerLog, tl.ModuleLog, tl.ModulePassLog, tl.ParamLog, tl.BufferLog)

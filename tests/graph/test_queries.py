@@ -62,6 +62,39 @@ def test_summary_columns_and_depth(alexnet: tl.ModelLog) -> None:
         alexnet.summary(columns=["parms"])
 
 
+def test_a_container_that_is_never_called_has_the_work_of_its_modules() -> None:
+    class Inner(nn.Module):
+        def __init__(self, shared: nn.Module) -> None:
+            super().__init__()
+            self.shared = shared
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.shared(x)
+
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            linear = nn.Linear(3, 3)
+            self.blocks = nn.ModuleList([Inner(linear), linear])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for block in self.blocks:
+                x = block(x)
+            return x + 1
+
+    log = tl.log_forward_pass(Outer(), torch.rand(2, 3))
+    blocks = log.modules["blocks"]
+    assert (blocks.num_passes, blocks.macs, log.total_macs) == (0, 36, 36)
+    assert blocks.flops < log.total_flops and blocks.activation_memory == 2 * 24
+    assert 0 < blocks.time < log.time_function_calls
+    assert [line.split()[-1] for line in log.summary().splitlines() if "ModuleList" in line] == ["36"]
+
+
+def test_work_is_added_up_exactly_however_large() -> None:
+    log = tl.get_model_metadata(nn.Sequential(nn.ReLU()), torch.rand(2))
+    assert log.graph.modules.totals([0, 2**60 + 1, 0]) == [2**60 + 1, 2**60 + 1]
+
+
 def test_flops_agree_with_torch() -> None:
     from torch.utils.flop_counter import FlopCounterMode
 

@@ -72,6 +72,7 @@ def test_keys_that_work(log: tl.ModelLog, key: Any, label: str) -> None:
         (99, "no operation 99: the log has 16, numbered 0 to 15"),
         (-17, "no operation -17"),
         ("", "no layer or module ''"),
+        ("unused.weight", "it is a param: log.params['unused.weight']"),
     ],
 )
 def test_keys_that_do_not_work_say_what_does(log: tl.ModelLog, key: Any, message: str) -> None:
@@ -110,6 +111,12 @@ def test_a_layer_of_several_passes(recurrent: tl.ModelLog) -> None:
 def test_what_differs_between_passes_must_be_asked_of_one(recurrent: tl.ModelLog, name: str) -> None:
     with pytest.raises(tl.PassNeededError, match=r"has 3 passes.*log\['linear_1_1:1'\]"):
         getattr(recurrent["linear_1_1"], name)
+
+
+def test_what_a_function_made_of_each_pass_must_be_asked_of_one() -> None:
+    log = tl.log_forward_pass(RecurrentNetwork(), torch.rand(5, 5), activation_postfunc=torch.sum)
+    with pytest.raises(tl.PassNeededError, match="'transformed_activation' differs"):
+        log["linear_1_1"].transformed_activation
 
 
 def test_a_module_whose_calls_end_in_different_layers() -> None:
@@ -174,6 +181,9 @@ def test_modules_params_and_buffers() -> None:
     assert (buffer.layers, buffer.used_by) == (["buffer_1_9"], ["mul_1_10"])
     with pytest.raises(tl.LayerNotFoundError, match="no parameter 'fc.wieght'; did you mean 'fc.weight'"):
         log.params["fc.wieght"]
+    with pytest.raises(tl.LayerNotFoundError, match="no module 'fc:7': fc was called 1x"):
+        log.modules["fc:7"]
+    assert repr(log.modules).startswith("3 modules, with the model itself\n")
     assert "fc.weight" in log.params and "nothing" not in log.params
     assert len(log.params) == 2 and [p.address for p in log.params] == log.params.keys()
 

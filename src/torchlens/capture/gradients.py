@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from time import perf_counter_ns
 from typing import Any, NamedTuple
 from weakref import finalize, ref
@@ -23,7 +23,7 @@ from torch.utils.hooks import unserializable_hook
 
 from .._torch import current_backward, hook_node_output, no_torch_function, saved_for_backward, storage_address
 from .following import Edge
-from .records import Recording
+from .records import Recording, Value
 
 Postfunc = Callable[[Tensor], Any]
 
@@ -125,6 +125,18 @@ class Gradients:
                 begin = partial(_begin, store, number, outlets.get(node, []))
                 undo.append(node.register_prehook(begin).remove)
                 undo.append(node.register_hook(partial(_end, store, number)).remove)
+
+    def nodes_of(self, value: Value) -> list[int]:
+        """The numbers of the nodes that the call made which made a value; of an input, of those given with it."""
+        return self._nodes_by.get(("call", value.call) if value.call >= 0 else ("value", value.index), [])
+
+    @cached_property
+    def _nodes_by(self) -> dict[tuple[str, int | None], list[int]]:
+        found: dict[tuple[str, int | None], list[int]] = {}
+        for number, node in enumerate(self.nodes):
+            found.setdefault(("call", node.call), []).append(number)
+            found.setdefault(("value", node.value), []).append(number)
+        return found
 
     @property
     def current_pass(self) -> int | None:

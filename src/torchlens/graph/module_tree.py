@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..capture.records import ModuleCall, Value
+from ..capture.records import ModuleCall, TensorInfo, Value
 
 if TYPE_CHECKING:
     from .graph import Graph
+
+Amount = TypeVar("Amount", int, float)
 
 
 class ModuleTree:
@@ -22,6 +24,7 @@ class ModuleTree:
         self._children = graph.children
         self._recorded = graph.recording.calls
         self._place = graph.place
+        self._param_infos = graph.recording.param_infos
 
     @cached_property
     def call_counts(self) -> list[int]:
@@ -37,6 +40,33 @@ class ModuleTree:
         return {
             address: number for number, info in reversed(list(enumerate(self.infos))) for address in info.all_addresses
         }
+
+    @cached_property
+    def submodules(self) -> list[list[int]]:
+        """The modules in each module, at any depth, by their addresses."""
+        found: list[list[int]] = [[] for _ in self.infos]
+        for number, info in enumerate(self.infos):
+            for owner in self._owners(info.all_addresses):
+                found[owner].append(number)
+        return found
+
+    @cached_property
+    def params(self) -> list[list[TensorInfo]]:
+        """The parameters in each module, at any depth."""
+        found: list[list[TensorInfo]] = [[] for _ in self.infos]
+        for info in self._param_infos:
+            for owner in self._owners(info.all_addresses):
+                found[owner].append(info)
+        return found
+
+    def _owners(self, addresses: Iterable[str]) -> set[int]:
+        """The modules that what has these addresses is in; the model is one of them."""
+        owners = set()
+        for address in addresses:
+            while address:
+                address = address.rpartition(".")[0]
+                owners.add(self.numbers[address])
+        return owners
 
     def address(self, call: int) -> str:
         return self.infos[self.calls[call].module].address
@@ -74,8 +104,25 @@ class ModuleTree:
 
     def places_inside(self, call: int) -> list[int]:
         """The entries computed in a call, at any depth."""
-        last = self.last_inside[call]
-        return [place for place, home in enumerate(self.homes) if call <= home <= last]
+        inside = range(call, self.last_inside[call] + 1)
+        return sorted(place for each in inside for place in self._places_at_home[each])
+
+    @cached_property
+    def _places_at_home(self) -> list[list[int]]:
+        places: list[list[int]] = [[] for _ in self.calls]
+        for place, home in enumerate(self.homes):
+            if home >= 0:
+                places[home].append(place)
+        return places
+
+    def outermost(self, numbers: set[int]) -> list[int]:
+        """The calls of these modules that were not made inside another call of them."""
+        calls = (call for number in numbers for call in self.calls_of[number])
+        return [call for call in calls if numbers.isdisjoint(self.calls[above].module for above in self._above(call))]
+
+    def _above(self, call: int) -> Iterator[int]:
+        while (call := self.calls[call].parent) >= 0:
+            yield call
 
     # ---- where an entry was computed ------------------------------------------------------------------------
 
@@ -106,9 +153,9 @@ class ModuleTree:
             call = self.calls[call].parent
         return chain[::-1]
 
-    def totals(self, amounts: Sequence[float]) -> list[float]:
+    def totals(self, amounts: list[Amount]) -> list[Amount]:
         """The sum of an amount over the entries in each module call, at any depth."""
-        sums = [0.0] * len(self.calls)
+        sums: list[Any] = [0] * len(self.calls)
         for place, home in enumerate(self.homes):
             if home >= 0:
                 sums[home] += amounts[place]
@@ -130,7 +177,9 @@ class ModuleTree:
         """The submodule calls that each entry's tensor was a result of, innermost first, by place."""
         return self._by_place(lambda call: call.exited, inner_first=True)
 
-    def _by_place(self, values_of: _ValuesOf, inner_first: bool) -> dict[int, list[int]]:
+    def _by_place(
+        self, values_of: Callable[[ModuleCall], tuple[Value, ...]], inner_first: bool
+    ) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
         for number, call in enumerate(self.calls):
             if not self.infos[call.module].address:
@@ -166,9 +215,3 @@ class ModuleTree:
     def is_bottom_level(self, call: int) -> bool:
         """Did this module call do one single operation, itself?"""
         return not self.children[call] and len(self.own_operations[call]) == 1
-
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    _ValuesOf = Callable[[ModuleCall], tuple[Value, ...]]

@@ -153,11 +153,6 @@ def memory_of(saved: Iterable[SavedForBackward]) -> int:
 
 def grad_fns_of(graph: Graph, place: int) -> list[GradFnLog]:
     """The nodes of autograd that an operation made."""
-    value = graph.entries[place]
     gradients = graph.recording.gradients
-    if gradients is None:
-        return []
-    numbers = enumerate(gradients.nodes)
-    if value.call < 0:
-        return [GradFnLog(graph, number) for number, node in numbers if node.value == value.index]
-    return [GradFnLog(graph, number) for number, node in numbers if node.call == value.call]
+    numbers = [] if gradients is None else gradients.nodes_of(graph.entries[place])
+    return [GradFnLog(graph, number) for number in numbers]

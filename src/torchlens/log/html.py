@@ -15,10 +15,10 @@ from ..words import counted, shape_words
 from . import text
 
 if TYPE_CHECKING:
+    from .accessor import Accessor
     from .layer_log import LayerLog
     from .model_log import ModelLog
     from .op_log import OpLog
-    from .parts import Accessor
 
 #: The most rows of a table, and of one that is open at first.
 MOST_ROWS = 200
@@ -50,7 +50,7 @@ def log_html(log: ModelLog) -> str:
     parts = [_folded(counted(len(log), "operation"), len(log), _records(log, _LAYERS))]
     for records in (log.modules, log.params, log.buffers):
         if len(records):
-            parts.append(_folded(_title(records), len(records), _records(records, _columns(records)), is_open=False))
+            parts.append(_folded(records._title(), len(records), _records(records, _columns(records)), is_open=False))
     return _block(f"<b>{escape(text.log_title(log))}</b>{facts}{warnings}{''.join(parts)}")
 
 
@@ -70,7 +70,7 @@ def layer_html(layer: LayerLog) -> str:
 
 
 def accessor_html(records: Accessor[Any]) -> str:
-    return _block(_folded(_title(records), len(records), _records(records, _columns(records))))
+    return _block(_folded(records._title(), len(records), _records(records, _columns(records))))
 
 
 # ---- pieces -------------------------------------------------------------------------------------------------------
@@ -84,11 +84,6 @@ def _folded(title: str, rows: int, table: str, is_open: bool | None = None) -> s
     shown = rows <= MOST_ROWS_OPEN if is_open is None else is_open
     state = ' open=""' if shown else ""
     return f"<details{state}><summary>{escape(title)}</summary>{table}</details>"
-
-
-def _title(records: Accessor[Any]) -> str:
-    itself = ", with the model itself" if records.noun == "module" else ""
-    return counted(len(records), records.noun) + itself
 
 
 def _columns(records: Accessor[Any]) -> Sequence[str]:

@@ -14,8 +14,8 @@ from .tables import Tabular
 
 _DIFFER_BY_NATURE = {
     "activation", "captured_args", "captured_kwargs", "func_rng_states", "gradient", "gradients", "label",
-    "layer_label_w_pass", "lookup_keys", "operation_num", "pass_num", "recurrent_group", "transformed_gradient",
-    "transformed_gradients",
+    "layer_label_w_pass", "lookup_keys", "operation_num", "pass_num", "recurrent_group", "transformed_activation",
+    "transformed_gradient", "transformed_gradients",
 }  # fmt: skip
 
 

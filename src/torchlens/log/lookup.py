@@ -102,6 +102,10 @@ class Lookup:
         raise LayerNotFoundError(f"{part!r} is part of several names: {listed}{more}; ask for one of them")
 
     def _not_found(self, key: str) -> LayerNotFoundError:
+        recording = self._graph.recording
+        for kind, infos in (("param", recording.param_infos), ("buffer", recording.buffer_infos)):
+            if any(key in info.all_addresses for info in infos):
+                return LayerNotFoundError(f"no layer or module {key!r}; it is a {kind}: log.{kind}s[{key!r}]")
         names = [*self._layers, *filter(None, self._graph.modules.numbers)]
         hint = near(key, names) or "; print the log to see the names"
         return LayerNotFoundError(f"no layer or module {key!r}{hint}")

@@ -23,15 +23,17 @@ from ..graph.graph import Graph
 from ..options import Options
 from ..words import human_size
 from . import text
+from .accessor import Accessor
 from .backward import BackwardPass, GradFnLog, check_loss, gradients_of, memory_of
 from .layer_log import LayerLog
 from .lookup import Lookup, numbered
+from .module_log import ModuleLog, modules_of
 from .op_log import OpLog
-from .parts import Accessor, BufferLog, ModuleLog, ParamLog, buffers_of, modules_of, params_of
 from .settle import settle
 from .settle_autograd import settle_autograd
 from .summary import Text, summarize
 from .tables import Tabular
+from .tensor_logs import BufferLog, ParamLog, buffers_of, params_of
 
 if TYPE_CHECKING:
     from ..validate.report import ValidationReport
@@ -178,7 +180,11 @@ class ModelLog(Tabular, Aliased):
 
     @cached_property
     def modules(self) -> Accessor[ModuleLog]:
-        """The modules by address; `modules["fc:2"]` is a call, `modules["self"]` the model."""
+        """The modules by address; `modules["fc:2"]` is a call, `modules["self"]` the model itself.
+
+        >>> len(log.modules) == log.num_modules + 1        # the print counts without the model itself
+        True
+        """
         return modules_of(self.graph)
 
     @cached_property
@@ -565,6 +571,7 @@ class ModelLog(Tabular, Aliased):
         self.__dict__.update(new.__dict__)
 
     # ---- elsewhere ------------------------------------------------------------------------------------------
+
     def draw(self, **drawing: Any) -> Path:
         """Draw the graph, write the picture and show it; returns the file's path.
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..capture.choose import Chooser, Failure
 from ..capture.context import OpInProgress
+from ..capture.records import Value
 from ..errors import ArgumentError, LayerNotFoundError
 from ..selectors import Selector, described
 from .op_log import OpLog
@@ -74,11 +75,16 @@ def _keep_only(log: ModelLog, chooser: Chooser, places: list[int]) -> None:
 
 
 def _error(log: ModelLog, failure: Failure) -> ArgumentError:
-    place = log.graph.place.get(failure.value.index)
-    label = log.graph.label(place) if place is not None else f"a dropped {failure.value.role}"
-    error = ArgumentError(f"{failure.what} raised {type(failure.raised).__name__} for {label}: {failure.raised}")
-    error.__cause__ = failure.raised
+    raised = failure.raised
+    error = ArgumentError(f"{failure.what} raised {type(raised).__name__} for {label_of(log, failure.value)}: {raised}")
+    error.__cause__ = raised
     return error
+
+
+def label_of(log: ModelLog, value: Value) -> str:
+    """What to call a value in a message."""
+    place = log.graph.place.get(value.index)
+    return log.graph.label(place) if place is not None else f"a dropped {value.role}"
 
 
 class _Finished:

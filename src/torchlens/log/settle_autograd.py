@@ -13,6 +13,7 @@ from ..capture.session import transform_of
 from ..errors import ArgumentError, LayerNotFoundError
 from ..selectors import Selection, described
 from .backward import listening
+from .settle import label_of
 
 if TYPE_CHECKING:
     from .model_log import ModelLog
@@ -57,11 +58,11 @@ def _transform(log: ModelLog, value: Value, transform: Transform, connections: C
     try:
         made = transform.made_of(raw)
     except Exception as raised:
-        error = f"activation_postfunc raised {type(raised).__name__} for {_label(log, value)}: {raised}"
+        error = f"activation_postfunc raised {type(raised).__name__} for {label_of(log, value)}: {raised}"
         raise ArgumentError(error) from raised
     if strict and connected is not None and transform.postfunc is not None and not _has_history(made):
         raise ArgumentError(
-            f"train_mode=True, but what activation_postfunc returned for {_label(log, value)} is not connected to "
+            f"train_mode=True, but what activation_postfunc returned for {label_of(log, value)} is not connected to "
             f"autograd: {_kind(made)}. It must be a differentiable function of the tensor"
         )
     value.transformed = made
@@ -84,11 +85,6 @@ def _has_history(made: Any) -> bool:
 
 def _kind(made: Any) -> str:
     return f"a tensor of {made.dtype}" if isinstance(made, Tensor) else f"a {type(made).__name__}"
-
-
-def _label(log: ModelLog, value: Value) -> str:
-    place = log.graph.place.get(value.index)
-    return log.graph.label(place) if place is not None else f"a dropped {value.role}"
 
 
 def _wanted(log: ModelLog, selection: bool | Selection) -> set[int] | None:

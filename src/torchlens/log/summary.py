@@ -10,7 +10,7 @@ from ..words import human_size, shapes_words, times
 
 if TYPE_CHECKING:
     from .model_log import ModelLog
-    from .parts import ModuleLog
+    from .module_log import ModuleLog
 
 
 class Text(str):

@@ -32,10 +32,14 @@ def _check_same_model(old: Recording, new: Recording) -> None:
     before, now = ([(info.address, info.class_qualname) for info in recording.modules] for recording in (old, new))
     if before != now:
         differing = next(
-            (f"{one} against {other}" for one, other in zip(before, now, strict=False) if one != other),
-            f"{len(before)} modules against {len(now)}",
+            (f"{_placed(*b)} now, {_placed(*a)} then" for a, b in zip(before, now, strict=False) if a != b),
+            f"{len(now)} modules now, {len(before)} then",
         )
-        raise ArgumentError(f"this is not the model that was logged, a {old.model_name}: {differing}")
+        raise ArgumentError(f"this is not the model that was logged: {differing}")
+
+
+def _placed(address: str, class_name: str) -> str:
+    return f"{address or 'the model'} is a {class_name}"
 
 
 def _check_same_path(graph: Graph, new: Recording) -> None:

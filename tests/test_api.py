@@ -1,0 +1,56 @@
+"""What a user is told who asks for something that is not there."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import torchlens as tl
+
+needs_notes = pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have no notes before Python 3.11")
+
+
+def test_a_wrong_name_in_the_package() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'log_forward_pas'; did you mean 'log_forward_pass'"):
+        tl.log_forward_pas  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "meant"),
+    [
+        (tl.log_forward_pass, "layer_to_save", "layers_to_save"),
+        (tl.log_forward_pass, "vis_outpth", "vis_outpath"),
+        (tl.show_model_graph, "random_sed", "random_seed"),
+    ],
+)
+def test_a_wrong_argument(function: Any, given: str, meant: str) -> None:
+    with pytest.raises(tl.ArgumentError, match=f"no argument '{given}'; did you mean '{meant}'"):
+        function(nn.ReLU(), torch.rand(2), **{given: 1})
+
+
+@needs_notes
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        (torch.rand(2, 3).numpy(), "an input is a NumPy array; torch.from_numpy"),
+        ({"input": torch.rand(2, 3)}, "the only input is a dict; keyword arguments are given as input_kwargs"),
+    ],
+)
+def test_an_input_that_the_model_can_not_take(given: Any, hint: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        tl.log_forward_pass(nn.Linear(3, 3), given)
+    notes: list[str] = caught.value.__notes__  # type: ignore[attr-defined]
+    assert len(notes) == 2 and hint in notes[1]
+
+
+@needs_notes
+def test_how_far_the_model_came() -> None:
+    model = nn.Sequential(nn.Linear(3, 2), nn.Linear(3, 2))
+    with pytest.raises(RuntimeError) as caught:
+        tl.log_forward_pass(model, torch.rand(2, 3))
+    (note,) = caught.value.__notes__  # type: ignore[attr-defined]
+    assert "raised after 1 operation; the last one was linear in 0, " in note
