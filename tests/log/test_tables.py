@@ -82,6 +82,13 @@ def test_the_rows_say_what_the_records_say(log: tl.ModelLog) -> None:
     assert "activation" not in row and set(row) == set(column_names(tl.OpLog))
 
 
+def test_no_cell_is_a_tensor() -> None:
+    log = tl.log_forward_pass(RecurrentNetwork(), torch.rand(5, 5), save_gradients=True, gradient_postfunc=torch.sum)
+    log.log_backward(log[-1].activation.sum())
+    text = log.to_csv()
+    assert text is not None and "tensor(" not in text and "GradFnLog" not in text
+
+
 def test_chosen_columns(log: tl.ModelLog, recurrent: tl.ModelLog, tmp_path: Path) -> None:
     assert list(log.to_pandas(["label", "root_ancestors"]).columns) == ["label", "root_ancestors"]
     recurrent["linear_1_1"].to_csv(tmp_path / "t.csv", columns=["label"])
