@@ -28,7 +28,7 @@ from .._torch import (
     pop_mode,
     push_mode,
 )
-from .containers import flat_tensors, rebuild, reconstructed, tensors_in
+from .containers import PLAIN, flat_tensors, rebuild, reconstructed, tensors_in
 from .dispatcher import Fallback, Witness
 from .functions import KNOWN, OUTPUT, Function, Treatment, meet
 from .identity import Identity, Residents
@@ -38,7 +38,6 @@ from .records import NO_KWARGS, Call, Event, ModuleCall, NotRebuilt, Recording, 
 
 RECORD, FOLLOW, IGNORE, OPAQUE = Treatment.RECORD, Treatment.FOLLOW, Treatment.IGNORE, Treatment.OPAQUE
 
-_PLAIN = {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.Size, torch.layout}
 _NO_SUBCLASS = ((), (Tensor,))
 _NO_STATE: tuple[Any, ...] = (False, False, ())
 _WITH_GRAD: tuple[Any, ...] = (True, False, ())
@@ -295,7 +294,7 @@ class Tracer(TorchFunctionMode):
                     stored.append(identity.value_of(argument))
                 else:
                     stored.append(entry[1])
-            elif kind in _PLAIN or (kind is tuple and _PLAIN.issuperset(map(type, argument))):
+            elif kind in PLAIN or (kind is tuple and PLAIN.issuperset(map(type, argument))):
                 stored.append(argument)
             else:
                 stored.append(self._stored(argument))
@@ -305,7 +304,7 @@ class Tracer(TorchFunctionMode):
         """The argument with values in place of tensors."""
         if isinstance(argument, Tensor):
             return self.identity.value_of(argument)
-        if type(argument) in _PLAIN:
+        if type(argument) in PLAIN:
             return argument
         return rebuild(argument, self._stored)
 
@@ -323,7 +322,7 @@ class Tracer(TorchFunctionMode):
         new_value = self.identity.new_value
         if isinstance(result, Tensor):
             return (new_value(result, "op", call),)
-        if type(result) in _PLAIN:
+        if type(result) in PLAIN:
             return ()
         if isinstance(result, (tuple, list)) and all(isinstance(m, Tensor) or m is None for m in result):
             return tuple([new_value(m, "op", call, i) for i, m in enumerate(result) if m is not None])
@@ -354,7 +353,7 @@ class Tracer(TorchFunctionMode):
 
     def _read(self, function: Function, args: tuple[Any, ...], result: Any) -> None:
         values = tuple([argument for argument in args if isinstance(argument, Value)])
-        plain = result if type(result) in _PLAIN else None
+        plain = result if type(result) in PLAIN else None
         calls = len(self.recording.calls)
         self.recording.events.append(Event(function.name, values, plain, self.module_call, calls, frames_above(4)))
 

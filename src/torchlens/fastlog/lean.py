@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 
 from .._torch import UninitializedTensorMixin, no_torch_function
-from ..capture.containers import flat_tensors
+from ..capture.containers import PLAIN, flat_tensors
 from ..capture.functions import Function
 from ..capture.identity import Identity
 from ..capture.keeping import Keeper
@@ -34,10 +34,8 @@ from .events import Event, Frame, Name, Rollout, new_event
 from .observe import Observer, Stopped
 from .spec import check_training
 
-_PLAIN = {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.Size, torch.layout}
-
 #: What is no parent and holds none.
-_NO_PARENTS = _PLAIN | {Parameter}
+_NO_PARENTS = PLAIN | {Parameter}
 
 
 #: A tensor, its name, and its shape, type and device if these were looked at.
@@ -172,7 +170,7 @@ class LeanTracer(Tracer):
             result = func(*args, **kwargs)
             if type(result) is Tensor:
                 self._made(function, result, None, parents, function.fresh)
-            elif type(result) not in _PLAIN:
+            elif type(result) not in PLAIN:
                 self._made_several(function, result, parents)
         finally:
             self.busy = False
