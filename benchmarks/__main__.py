@@ -27,7 +27,7 @@ STORES = ROOT / ".results"
 
 LOGS = ["everything", "metadata", "three"]
 MODES = [*LOGS, "fastlog nothing", "fastlog one kind", "gradients", "replay", "validate", "draw"]
-NO_TOOL = ["intercept", "floor", "hooks"]
+FLOORS = ["intercept", "floor", "copies"]
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,13 @@ QUICK = Plan(
 def tools_for(model: str) -> list[str]:
     """What is measured with a model."""
     if model.endswith("b16"):
-        return ["intercept", "floor", *LOGS, "torchlens newest"]
+        return [*FLOORS, *LOGS, "torchlens newest"]
     if model.startswith(("chain", "RNN")):
         here = ["intercept", "floor", "everything", "metadata", "fastlog nothing"]
         return [*here, *(peer for peer in PEERS if peer != "nnsight" or model.startswith("RNN"))]
     vision = ["features"] if "b1" in model else []
     stop = ["fastlog stop"] if model.startswith("ResNet") else []
-    return [*NO_TOOL, *vision, *MODES, *stop, *PEERS]
+    return [*FLOORS, "hooks", *vision, *MODES, *stop, *PEERS]
 
 
 def questions(plan: Plan) -> list[Question]:
