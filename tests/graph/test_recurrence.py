@@ -20,7 +20,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.graph.reference import reference_layers
 
-from torchlens.graph import recurrence
+from torchlens.graph import loops
 from torchlens.graph.recurrence import find_layers
 
 Program = tuple[list[int], list[int], list[list[int]]]
@@ -351,12 +351,12 @@ def test_guessed_periods_find_what_the_exhaustive_search_finds(monkeypatch: pyte
         operations = chain([*noise, "x", *body * numbers.randint(2, 4), "y", *noise])
         guessed = find_layers(*operations)
         with monkeypatch.context() as patch:
-            patch.setattr(recurrence, "EXHAUSTIVE_PERIOD", 10**6)
+            patch.setattr(loops, "EXHAUSTIVE_PERIOD", 10**6)
             assert guessed == find_layers(*operations)
 
 
 def test_many_carried_values_are_followed_up_to_a_limit() -> None:
-    width = recurrence.FOLLOWED_VALUES + 44
+    width = loops.FOLLOWED_VALUES + 44
     parents: list[list[int]] = [[] for _ in range(width)]
     parents += [[i] for i in range(3 * width)]  # that many independent chains in lockstep
     keys = [-1] * width + list(range(width)) * 3
@@ -366,13 +366,13 @@ def test_many_carried_values_are_followed_up_to_a_limit() -> None:
 
 def test_multiples_of_a_known_period_are_not_examined(monkeypatch: pytest.MonkeyPatch) -> None:
     examined = []
-    feeds_itself = recurrence._LoopFinder._feeds_itself
+    feeds_itself = loops._LoopFinder._feeds_itself
 
-    def spy(self: recurrence._LoopFinder, start: int, period: int) -> bool:
+    def spy(self: loops._LoopFinder, start: int, period: int) -> bool:
         examined.append(period)
         return feeds_itself(self, start, period)
 
-    monkeypatch.setattr(recurrence._LoopFinder, "_feeds_itself", spy)
+    monkeypatch.setattr(loops._LoopFinder, "_feeds_itself", spy)
     find_layers(*chain("xyz" * 1000))
     assert examined == [3]
 
