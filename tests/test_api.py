@@ -53,4 +53,4 @@ def test_how_far_the_model_came() -> None:
     with pytest.raises(RuntimeError) as caught:
         tl.log_forward_pass(model, torch.rand(2, 3))
     (note,) = caught.value.__notes__  # type: ignore[attr-defined]
-    assert "raised after 1 operation; the last one was linear in 0, " in note
+    assert "raised after 1 operation; the last one was linear in 0 (" in note

@@ -178,7 +178,7 @@ def function_namespaces() -> dict[str, Any]:
 def higher_order_kernel(func: Any) -> Callable[..., Any] | None:
     """What a higher-order operator such as `torch.cond` does when nobody transforms it: plain Python that calls its
     functions. None if it has no such form."""
-    if _C._len_torch_dispatch_stack():  # a dispatch mode comes first, and calls again what it has seen
+    if _dispatch_stack_size():  # a dispatch mode comes first, and calls again what it has seen
         return lambda *args, **kwargs: func.dispatch(_C.DispatchKey.Python, *args, **kwargs)
     kernel: Callable[..., Any] | None = func.py_kernels.get(_C.DispatchKey.CompositeExplicitAutograd)
     return kernel

@@ -29,14 +29,13 @@ from .capture.session import record
 from .capture.surroundings import plain_surroundings
 from .capture.within import recorded
 from .errors import ArgumentError, FidelityWarning, near
-from .graph.sites import user_stack
+from .graph.sites import call_in_words
 from .log.backward import BackwardPass, check_loss, listening
 from .log.model_log import ModelLog
 from .log.settle import settle
 from .log.settle_autograd import settle_autograd
 from .options import Options
 from .selectors import Selector
-from .source import FuncCallLocation
 from .words import counted
 
 if TYPE_CHECKING:
@@ -459,12 +458,9 @@ def how_far(recording: Recording) -> str:
     note = f"the forward pass raised after {counted(len(recording.calls), 'operation')}"
     if recording.calls:
         last = recording.calls[-1]
-        stack = user_stack(recording, last.site, last.module_call)
-        where = FuncCallLocation(*stack[0]) if stack else None
-        note += f"; the last one was {last.function.name}"
+        inside = ""
         if last.module_call >= 0:
             module = recording.modules[recording.module_calls[last.module_call].module]
-            note += f" in {module.address or 'the model itself'}"
-        if where is not None:
-            note += f", {where.file}:{where.line}"
+            inside = f" in {module.address or 'the model itself'}"
+        note += f"; the last one was {call_in_words(recording, last, last.function.name + inside)}"
     return note

@@ -315,11 +315,7 @@ class OpLog(Tabular, Aliased):
     @cached_property
     def func_call_stack(self) -> list[FuncCallLocation]:
         """The lines of the user's code that made the call, the innermost first."""
-        call = self._call
-        if call is None:
-            return []
-        stack = user_stack(self._graph.recording, call.site, call.module_call)
-        return [FuncCallLocation(code, instruction) for code, instruction in stack]
+        return user_stack(self._graph.recording, self._call) if self._call else []
 
     # ---- parameters -----------------------------------------------------------------------------------------
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..capture.choose import Chooser, Failure
 from ..capture.context import OpInProgress
 from ..capture.records import Value
 from ..errors import ArgumentError, LayerNotFoundError
-from ..selectors import Selector, described
+from ..selectors import Selection, Selector, described
 from .op_log import OpLog
 
 if TYPE_CHECKING:
@@ -25,7 +27,8 @@ def settle(log: ModelLog) -> None:
         if chooser.failure is not None:
             raise _error(log, chooser.failure)
         if chooser.selection is not None:
-            _keep_only(log, chooser, _chosen(log, chooser))
+            asked = partial(_chosen_by, log, chooser)
+            _keep_only(log, chooser, chosen(log, "layers_to_save", chooser.selection, asked))
         if chooser.failure is not None:
             raise _error(log, chooser.failure)
     except (ArgumentError, LayerNotFoundError) as error:
@@ -33,16 +36,13 @@ def settle(log: ModelLog) -> None:
         raise
 
 
-def _chosen(log: ModelLog, chooser: Chooser) -> list[int]:
-    assert chooser.selection is not None
+def chosen(log: ModelLog, argument: str, selection: Selection, by_predicate: Callable[[Any], list[int]]) -> list[int]:
+    """The places that the user chose with an argument; every selector must choose something."""
     places: set[int] = set()
-    for selector in chooser.selection.selectors:
-        if callable(selector):
-            found = _chosen_by(log, chooser, selector)
-        else:
-            found = log._lookup.chosen(selector)
+    for selector in selection.selectors:
+        found = by_predicate(selector) if callable(selector) else log._lookup.chosen(selector)
         if not found:
-            raise LayerNotFoundError(f"layers_to_save: nothing is chosen by {described(selector)}")
+            raise LayerNotFoundError(f"{argument}: nothing is chosen by {described(selector)}")
         places.update(found)
     return sorted(places)
 

@@ -10,10 +10,10 @@ from ..capture.following import Connections
 from ..capture.keeping import Transform
 from ..capture.records import Value
 from ..capture.session import transform_of
-from ..errors import ArgumentError, LayerNotFoundError
-from ..selectors import Selection, described
+from ..errors import ArgumentError
+from ..selectors import Selection
 from .backward import listening
-from .settle import label_of
+from .settle import chosen, label_of
 
 if TYPE_CHECKING:
     from .model_log import ModelLog
@@ -91,13 +91,5 @@ def _wanted(log: ModelLog, selection: bool | Selection) -> set[int] | None:
     """The indexes of the values whose gradients are kept; None for all."""
     if not isinstance(selection, Selection):
         return None
-    places: set[int] = set()
-    for selector in selection.selectors:
-        if callable(selector):
-            found = [op._place for op in log.all_ops if selector(op)]
-        else:
-            found = log._lookup.chosen(selector)
-        if not found:
-            raise LayerNotFoundError(f"save_gradients: nothing is chosen by {described(selector)}")
-        places.update(found)
+    places = chosen(log, "save_gradients", selection, lambda asks: [op._place for op in log.all_ops if asks(op)])
     return {log.graph.entries[place].index for place in places}

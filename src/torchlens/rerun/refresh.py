@@ -11,7 +11,7 @@ from ..capture.records import Call, Recording, Value
 from ..errors import ArgumentError, DivergenceError
 from ..graph.graph import Graph
 from ..graph.link import argument_values
-from ..graph.sites import user_stack
+from ..graph.sites import call_in_words
 from ..source import FuncCallLocation
 
 
@@ -46,14 +46,14 @@ def _check_same_path(graph: Graph, new: Recording) -> None:
     old = graph.recording
     for number, (before, now) in enumerate(zip(old.calls, new.calls, strict=False)):
         if not (_same_call(before, now) and _same_modules(old, new, before, now) and _same_lines(before, now)):
-            what = f"{_described(new, now)} now runs where {_described(old, before)} ran"
+            what = f"{call_in_words(new, now)} now runs where {call_in_words(old, before)} ran"
             raise _divergence(graph, number, what)
     if len(old.calls) > len(new.calls):
         number = len(new.calls)
-        raise _divergence(graph, number, f"the model ended before {_described(old, old.calls[number])}")
+        raise _divergence(graph, number, f"the model ended before {call_in_words(old, old.calls[number])}")
     if len(new.calls) > len(old.calls):
         number = len(old.calls)
-        raise _divergence(graph, number, f"the model went on with {_described(new, new.calls[number])}")
+        raise _divergence(graph, number, f"the model went on with {call_in_words(new, new.calls[number])}")
     if [_identity(value) for value in old.values] != [_identity(value) for value in new.values]:
         raise DivergenceError("the new forward pass was given other inputs, or used other buffers, than the logged one")
 
@@ -96,9 +96,3 @@ def _divergence(graph: Graph, number: int, what: str) -> DivergenceError:
               if v.index in graph.place]  # fmt: skip
     after = f" after {before[0]}" if before else " at the very beginning"
     return DivergenceError(f"the new input takes another path through the model{after}: {what}; the log is unchanged")
-
-
-def _described(recording: Recording, call: Call) -> str:
-    stack = user_stack(recording, call.site, call.module_call)
-    where = FuncCallLocation(*stack[0]) if stack else None
-    return f"{call.function.name} ({where.file}:{where.line})" if where is not None else call.function.name

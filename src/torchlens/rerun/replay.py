@@ -15,8 +15,7 @@ from ..capture.records import Call, NotRebuilt, Recording, Value
 from ..errors import ReplayError
 from ..graph.graph import Graph
 from ..graph.link import argument_values
-from ..graph.sites import user_stack
-from ..source import FuncCallLocation
+from ..graph.sites import call_in_words
 from ..validate.replay import NotReplayable, replay
 from ..validate.validate import UNINITIALISED
 
@@ -118,6 +117,4 @@ class _Replay:
     def _where(self, call: Call) -> str:
         places = [self.graph.place[v.index] for v in call.outputs if v.index in self.graph.place]
         name = self.graph.label(places[0]) if places else call.function.name
-        stack = user_stack(self.recording, call.site, call.module_call)
-        where = FuncCallLocation(*stack[0]) if stack else None
-        return f"{name} ({where.file}:{where.line})" if where is not None else name
+        return call_in_words(self.recording, call, name)

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from ..capture.containers import flat_tensors, tensors_in
+from ..words import counted
 from .compare import difference, same
-from .report import Problem
+from .report import Problem, Report
 
 
-@dataclass
-class BackwardReport:
+@dataclass(repr=False)
+class BackwardReport(Report):
     """The answer to "are the gradients right?": true or false, and `print` says why.
 
     >>> report = tl.validate_backward_pass(model, x)
@@ -26,7 +27,6 @@ class BackwardReport:
     Valid: gradients of 2 parameters, 0 inputs and 7 layers are right, bit for bit.
     """
 
-    problems: list[Problem] = field(default_factory=list)
     params: list[str] = field(default_factory=list)  # compared with a plain run
     inputs: list[str] = field(default_factory=list)
     layers: list[str] = field(default_factory=list)  # compared with what hooks see in a plain run, or with autograd
@@ -44,20 +44,12 @@ class BackwardReport:
         elif not same(expected, found):
             self.problems.append(Problem(check, name, f"the gradient is wrong: {difference(expected, found)}"))
 
-    def __bool__(self) -> bool:
-        return not self.problems
-
     def __str__(self) -> str:
-        counts = f"{len(self.params)} parameters, {len(self.inputs)} inputs and {len(self.layers)} layers"
+        params, inputs, layers = len(self.params), len(self.inputs), len(self.layers)
+        counts = f"{counted(params, 'parameter')}, {counted(inputs, 'input')} and {counted(layers, 'layer')}"
         if self:
             return f"Valid: gradients of {counts} are right, bit for bit."
-        lines = [f"NOT valid, {len(self.problems)} problems with the gradients of {counts}:"]
-        lines += [f"\t{problem}" for problem in self.problems[:20]]
-        if len(self.problems) > 20:
-            lines.append(f"\t... and {len(self.problems) - 20} more")
-        return "\n".join(lines)
-
-    __repr__ = __str__
+        return "\n".join([f"{self._verdict()} with the gradients of {counts}:", *self._listed()])
 
 
 def default_loss(output: Any) -> Tensor:

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from ..log.op_log import OpLog
 
 
+_MOST_LISTED = 20
+
+
 @dataclass(frozen=True)
 class Problem:
     """One thing that is wrong."""
@@ -27,7 +30,27 @@ class Problem:
 
 
 @dataclass
-class ValidationReport:
+class Report:
+    """True if nothing is wrong; `print` says what was found."""
+
+    problems: list[Problem] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return not self.problems
+
+    def _verdict(self) -> str:
+        return "Valid" if self else f"NOT valid, {counted(len(self.problems), 'problem')}"
+
+    def _listed(self) -> list[str]:
+        more = [f"\t... and {len(self.problems) - _MOST_LISTED} more"] if len(self.problems) > _MOST_LISTED else []
+        return [f"\t{problem}" for problem in self.problems[:_MOST_LISTED]] + more
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+@dataclass(repr=False)
+class ValidationReport(Report):
     """The answer to "are the saved values right?": true or false, and `print` says why.
 
     >>> report = log.validate()
@@ -37,7 +60,6 @@ class ValidationReport:
     Valid: 9 operations replayed, 11 parents perturbed (0 had no influence at these values), 2 tensors given.
     """
 
-    problems: list[Problem] = field(default_factory=list)
     replayed: list[str] = field(default_factory=list)  # operations whose saved value was computed again
     given: list[str] = field(default_factory=list)  # inputs, buffers, other tensors that nothing computed
     perturbed: int = 0  # (operation, parent) pairs where changing the parent changed the result
@@ -55,22 +77,13 @@ class ValidationReport:
                 what = "not saved" if layer.activation is None else difference(layer.activation, tensor)
                 self.problems.append(Problem("outputs", layer.label, f"differs from a plain run: {what}"))
 
-    def __bool__(self) -> bool:
-        return not self.problems
-
     def __str__(self) -> str:
-        verdict = "Valid" if self else f"NOT valid, {counted(len(self.problems), 'problem')}"
         lines = [
-            f"{verdict}: {counted(len(self.replayed), 'operation')} replayed, "
+            f"{self._verdict()}: {counted(len(self.replayed), 'operation')} replayed, "
             f"{counted(self.perturbed, 'parent')} perturbed ({len(self.without_influence)} had no influence at these "
             f"values), {counted(len(self.given), 'tensor')} given."
         ]
         if self.unstable:
             lines.append(f"\tNot reproducible by themselves: {', '.join(self.unstable[:10])}")
         lines += [f"\tNot verified: {label}: {reason}" for label, reason in self.unverified[:5]]
-        lines += [f"\t{problem}" for problem in self.problems[:20]]
-        if len(self.problems) > 20:
-            lines.append(f"\t... and {len(self.problems) - 20} more")
-        return "\n".join(lines)
-
-    __repr__ = __str__
+        return "\n".join([*lines, *self._listed()])
