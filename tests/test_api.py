@@ -32,6 +32,11 @@ def test_a_wrong_argument(function: Any, given: str, meant: str) -> None:
         function(nn.ReLU(), torch.rand(2), **{given: 1})
 
 
+def test_a_submodule_that_is_not_there() -> None:
+    with pytest.raises(tl.LayerNotFoundError, match="no module 'conv'; print the model to see its modules"):
+        tl.log_forward_pass(nn.ReLU(), torch.rand(2), module="conv")
+
+
 @needs_notes
 @pytest.mark.parametrize(
     ("given", "hint"),

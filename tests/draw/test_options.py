@@ -32,6 +32,7 @@ WRONG: dict[str, dict[str, Any]] = {
     "an unknown format": {"vis_fileformat": "gif"},
     "formats that disagree": {"vis_fileformat": "png", "vis_outpath": "graph.svg"},
     "no path": {"vis_outpath": 3},
+    "a picture of another kind": {"vis_outpath": "graph.jpg"},
     "depth 0": {"vis_nesting_depth": 0},
     "a depth that is no number": {"vis_nesting_depth": "1"},
     "a depth that is a bool": {"vis_nesting_depth": True},

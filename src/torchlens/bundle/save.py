@@ -47,7 +47,7 @@ def check_target(path: Path, overwrite: bool) -> None:
     if not os.path.lexists(path):
         return
     if not overwrite:
-        raise BundleError(f"{path} exists already; overwrite=True replaces it")
+        raise BundleError(f"{path} exists already; give another path, or replace it with tl.save(..., overwrite=True)")
     if path.is_symlink() or not path.is_dir() or (any(path.iterdir()) and not (path / MANIFEST).is_file()):
         raise BundleError(f"{path} exists and is not a bundle, so it is not replaced")
 

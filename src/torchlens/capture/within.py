@@ -86,7 +86,8 @@ def _address(address: str) -> tuple[str, int]:
 def _submodule(model: nn.Module, name: str) -> nn.Module:
     modules: dict[str, nn.Module] = dict(model.named_modules(remove_duplicate=False))
     if name not in modules:
-        raise LayerNotFoundError(f"no module {name!r}{near(name, filter(None, modules))}")
+        hint = near(name, filter(None, modules)) or "; print the model to see its modules"
+        raise LayerNotFoundError(f"no module {name!r}{hint}")
     if isinstance(modules[name], torch.jit.ScriptModule):
         raise ArgumentError(f"{name} is a scripted module, which can only be logged with the whole model")
     return modules[name]

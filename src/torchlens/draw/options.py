@@ -30,6 +30,9 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
 }
 _COLOR_BY = ("time", "memory", "flops")
 
+#: Endings that a user means; any other, as in `model.v2`, is part of the name.
+_OTHER_PICTURES = {"bmp", "eps", "gif", "html", "jpeg", "jpg", "ps", "tif", "tiff", "webp"}
+
 
 @dataclass(frozen=True)
 class DrawOptions:
@@ -102,6 +105,8 @@ def _destination(outpath: Any, fileformat: Any) -> tuple[Path, Any]:
     path = Path("modelgraph" if outpath is None else os.fsdecode(outpath)).expanduser()
     known = _CHOICES["vis_fileformat"]
     suffix = path.suffix[1:].lower()
+    if suffix in _OTHER_PICTURES:
+        raise ArgumentError(f"vis_outpath ends in .{suffix}; a picture is one of {', '.join(map(repr, known))}")
     if fileformat is None:
         fileformat = suffix if suffix in known else "svg"
     elif suffix in known and fileformat in known and suffix != fileformat:
