@@ -13,6 +13,7 @@ from torch import nn
 
 from ..errors import ArgumentError, LayerNotFoundError, near
 from ..options import Options
+from ..words import counted
 from . import rng
 from .keeping import Sink
 from .records import Recording
@@ -61,7 +62,7 @@ def record_within(
     except BaseException as raised:
         error = raised
     if wanted.recording is None and error is None:
-        times = "never" if not wanted.calls else f"only {wanted.calls} times"
+        times = "never" if not wanted.calls else f"only {counted(wanted.calls, 'time')}"
         raise LayerNotFoundError(f"module {address!r} can't be logged: {name} was called {times}")
     if wanted.recording is not None:
         wanted.recording.seed = seed
