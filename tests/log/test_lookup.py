@@ -72,7 +72,7 @@ def test_keys_that_work(log: tl.ModelLog, key: Any, label: str) -> None:
         (99, "no operation 99: the log has 16, numbered 0 to 15"),
         (-17, "no operation -17"),
         ("", "no layer or module ''"),
-        ("unused.weight", "it is a param: log.params['unused.weight']"),
+        ("unused.weight", "it is a parameter: log.params['unused.weight']"),
     ],
 )
 def test_keys_that_do_not_work_say_what_does(log: tl.ModelLog, key: Any, message: str) -> None:

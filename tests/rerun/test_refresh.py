@@ -129,7 +129,7 @@ def test_a_model_that_goes_on_or_ends() -> None:
 
 def test_another_model_is_refused() -> None:
     _, x, log = logged()
-    with pytest.raises(tl.ArgumentError, match="not the model that was logged: .* then"):
+    with pytest.raises(tl.ArgumentError, match="not the model that was logged: now .*, then "):
         log.save_new_activations(nn.Sequential(nn.Linear(3, 3)), x)
     with pytest.raises(tl.ArgumentError, match="an nn.Module"):
         log.save_new_activations(x, x)

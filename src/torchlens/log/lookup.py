@@ -103,9 +103,12 @@ class Lookup:
 
     def _not_found(self, key: str) -> LayerNotFoundError:
         recording = self._graph.recording
-        for kind, infos in (("param", recording.param_infos), ("buffer", recording.buffer_infos)):
+        for kind, where, infos in (
+            ("parameter", "params", recording.param_infos),
+            ("buffer", "buffers", recording.buffer_infos),
+        ):
             if any(key in info.all_addresses for info in infos):
-                return LayerNotFoundError(f"no layer or module {key!r}; it is a {kind}: log.{kind}s[{key!r}]")
+                return LayerNotFoundError(f"no layer or module {key!r}; it is a {kind}: log.{where}[{key!r}]")
         names = [*self._layers, *filter(None, self._graph.modules.numbers)]
         hint = near(key, names) or "; print the log to see the names"
         return LayerNotFoundError(f"no layer or module {key!r}{hint}")

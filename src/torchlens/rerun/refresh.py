@@ -32,10 +32,10 @@ def _check_same_model(old: Recording, new: Recording) -> None:
     before, now = ([(info.address, info.class_qualname) for info in recording.modules] for recording in (old, new))
     if before != now:
         differing = next(
-            (f"{_placed(*b)} now, {_placed(*a)} then" for a, b in zip(before, now, strict=False) if a != b),
-            f"{len(now)} modules now, {len(before)} then",
+            (f"{_placed(*b)}, then {_placed(*a)}" for a, b in zip(before, now, strict=False) if a != b),
+            f"{len(now)} modules, then {len(before)}",
         )
-        raise ArgumentError(f"this is not the model that was logged: {differing}")
+        raise ArgumentError(f"this is not the model that was logged: now {differing}")
 
 
 def _placed(address: str, class_name: str) -> str:
