@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import ArgumentError, near
-from ..words import human_size, shapes_words, times
+from ..words import counted, human_size, shapes_words, times
 
 if TYPE_CHECKING:
     from .model_log import ModelLog
@@ -49,7 +49,7 @@ COLUMNS: dict[str, tuple[str, Callable[[ModelLog, ModuleLog], str]]] = {
 def summarize(log: ModelLog, columns: Sequence[str], depth: int | None) -> Text:
     for name in columns:
         if name not in COLUMNS:
-            raise ArgumentError(f"no column {name!r}{near(name, COLUMNS)} The columns are {', '.join(COLUMNS)}")
+            raise ArgumentError(f"no column {name!r} (there are {', '.join(COLUMNS)}){near(name, COLUMNS)}")
     rows = [("Module", *(COLUMNS[name][0] for name in columns))]
     for module in _in_order(log):
         level = 0 if module.address == "self" else module.address.count(".") + 1
@@ -93,11 +93,12 @@ def _table(rows: list[tuple[str, ...]]) -> list[str]:
 def _totals(log: ModelLog) -> list[str]:
     inputs = human_size(sum(log[label].tensor_memory for label in log.input_layers))
     unknown = log.layers_with_unknown_flops
+    named = f"{', '.join(unknown[:3])}{', ...' if unknown[3:] else ''}"
     return [
         f"Params: {log.total_params:,} ({log.total_params_trainable:,} trainable, {log.total_params_frozen:,} frozen), "
         f"{log.total_params_memory_str}",
         f"Mult-adds: {log.total_macs:,}; FLOPs: {log.total_flops:,}"
-        + (f" and those of {len(unknown)} layers without a formula ({', '.join(unknown[:3])}...)" if unknown else ""),
+        + (f" and those of {counted(len(unknown), 'layer')} without a formula ({named})" if unknown else ""),
         f"Input: {inputs}; activations: {log.total_activation_memory_str} in {log.num_tensors_total} tensors",
         f"Time: {log.time_total:.3f} s, of which {log.time_function_calls:.3f} s in {len(log.op_labels)} operations",
     ]

@@ -40,9 +40,9 @@ def log_title(log: ModelLog) -> str:
 def log_facts(log: ModelLog) -> list[str]:
     return [
         f"Model structure: {_structure(log)}",
-        f"{log.num_tensors_total} tensors ({log.total_activation_memory_str}) computed in forward pass; "
-        f"{log.num_tensors_saved} tensors ({log.saved_activation_memory_str}) saved.",
-        f"{log.num_param_operations} parameter operations "
+        f"{counted(log.num_tensors_total, 'tensor')} ({log.total_activation_memory_str}) computed in forward pass; "
+        f"{counted(log.num_tensors_saved, 'tensor')} ({log.saved_activation_memory_str}) saved.",
+        f"{counted(log.num_param_operations, 'parameter operation')} "
         f"({log.total_params} params total; {log.total_params_memory_str}).",
         f"Random seed: {log.random_seed_used:d}",
         f"Time elapsed: {log.time_total:.3f}s",
