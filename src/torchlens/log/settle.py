@@ -28,7 +28,7 @@ def settle(log: ModelLog) -> None:
             raise _error(log, chooser.failure)
         if chooser.selection is not None:
             asked = partial(_chosen_by, log, chooser)
-            _keep_only(log, chooser, chosen(log, "layers_to_save", chooser.selection, asked))
+            _keep_only(log, chooser, places_chosen(log, "layers_to_save", chooser.selection, asked))
         if chooser.failure is not None:
             raise _error(log, chooser.failure)
     except (ArgumentError, LayerNotFoundError) as error:
@@ -36,7 +36,9 @@ def settle(log: ModelLog) -> None:
         raise
 
 
-def chosen(log: ModelLog, argument: str, selection: Selection, by_predicate: Callable[[Any], list[int]]) -> list[int]:
+def places_chosen(
+    log: ModelLog, argument: str, selection: Selection, by_predicate: Callable[[Any], list[int]]
+) -> list[int]:
     """The places that the user chose with an argument; every selector must choose something."""
     places: set[int] = set()
     for selector in selection.selectors:

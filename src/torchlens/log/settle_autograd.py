@@ -13,7 +13,7 @@ from ..capture.session import transform_of
 from ..errors import ArgumentError
 from ..selectors import Selection
 from .backward import listening
-from .settle import chosen, label_of
+from .settle import label_of, places_chosen
 
 if TYPE_CHECKING:
     from .model_log import ModelLog
@@ -91,5 +91,5 @@ def _wanted(log: ModelLog, selection: bool | Selection) -> set[int] | None:
     """The indexes of the values whose gradients are kept; None for all."""
     if not isinstance(selection, Selection):
         return None
-    places = chosen(log, "save_gradients", selection, lambda asks: [op._place for op in log.all_ops if asks(op)])
+    places = places_chosen(log, "save_gradients", selection, lambda asks: [op._place for op in log.all_ops if asks(op)])
     return {log.graph.entries[place].index for place in places}
