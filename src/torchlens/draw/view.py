@@ -45,7 +45,7 @@ class _Painter:
         self._deepest = max(map(len, self._boxes), default=0)
 
         from_input = self._plan.graph.from_input
-        spots = [spot for spot in self._plan.spots if any(from_input[place] for place in spot.places)]
+        spots = [spot for spot in self._plan.spots if any([from_input[place] for place in spot.places])]
         self._spots_from_input = {spot.id for spot in spots}
         self._boxes_from_input = {box for path in {spot.path for spot in spots} for box in prefixes(path)}
 
@@ -104,9 +104,11 @@ class _Painter:
         if self._texts.is_condition(spot):
             return theme.condition, None
         trainable = self._texts.trainable(spot)
+        if not trainable:
+            return theme.node, None
         if len(trainable) == 2:
             return theme.trainable, theme.frozen
-        return {True: theme.trainable, False: theme.frozen}[trainable.pop()] if trainable else theme.node, None
+        return theme.trainable if True in trainable else theme.frozen, None
 
     def _tooltip(self, spot: Spot) -> str:
         if spot.box is not None:
