@@ -10,7 +10,6 @@ import json
 import math
 import os
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +31,7 @@ DTYPES = {
 _ITEM_SIZES = {name: dtype.itemsize for dtype, name in DTYPES.items()}
 
 _LARGEST_HEADER = 100_000_000  # as in safetensors itself
-_SYNC = 32 << 20  # bytes after which the disk is told to begin
+_BEHIND = 8 << 20  # bytes after which the disk is told to begin
 _HEADER_LINE = 300  # bytes that a tensor takes in the header, or less
 
 
@@ -74,9 +73,7 @@ class ShardWriter:
         self._hashes: dict[str, str] = {}
         self._used = 0  # bytes of data
         self._header_used = 0
-        self._pool = ThreadPoolExecutor(1)
-        self._syncing: Future[None] | None = None
-        self._synced = 0  # bytes of data that are on the disk, or will be when that is done
+        self._begun = 0  # bytes of data that are on their way to the disk
         self.entries: list[ShardEntry] = []
 
     def append(self, name: str, dtype: str, shape: Sequence[int], data: memoryview) -> Blob:
@@ -92,7 +89,7 @@ class ShardWriter:
         self._header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [self._used, end]}
         self._used = end
         self._header_used += line
-        self._sync_behind()
+        self._begin_behind()
         return Blob(len(self.entries), name)
 
     def last(self) -> Location:
@@ -105,12 +102,10 @@ class ShardWriter:
         """Finish the last file; return what the manifest has to say about all of them."""
         if self._file is not None:
             self._finish()
-        self._pool.shutdown()
         return self.entries
 
     def abandon(self) -> None:
         """Let go of everything, leaving the last file as it is."""
-        self._pool.shutdown()
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -122,7 +117,7 @@ class ShardWriter:
             self._file = open(path, "xb", buffering=0)  # noqa: SIM115
             self._file.seek(8 + self._room)
         self._header, self._hashes = {}, {}
-        self._used = self._header_used = self._synced = 0
+        self._used = self._header_used = self._begun = 0
 
     def _write(self, data: memoryview) -> str:
         """Write bytes; return their hash."""
@@ -135,23 +130,18 @@ class ShardWriter:
                     rest = rest[self._file.write(rest) :]
         return hashed.hexdigest()
 
-    def _sync_behind(self) -> None:
-        """Have the disk work already while more is written: at the end little is left to wait for."""
-        if self._used - self._synced < _SYNC or (self._syncing is not None and not self._syncing.done()):
-            return
-        self._wait_for_disk()
-        self._synced = self._used
-        self._syncing = self._pool.submit(os.fsync, self._file.fileno())
+    def _begin_behind(self) -> None:
+        """Have the disk work already while more is written: at the end little is left to wait for.
 
-    def _wait_for_disk(self) -> None:
-        with writing(self._folder / shard_name(len(self.entries))):
-            if self._syncing is not None:
-                self._syncing.result()
-        self._syncing = None
+        Linux begins to write out what it is told will not be needed, and does not wait for that.
+        """
+        if self._used - self._begun >= _BEHIND and hasattr(os, "posix_fadvise"):
+            start, length = 8 + self._room + self._begun, self._used - self._begun
+            os.posix_fadvise(self._file.fileno(), start, length, os.POSIX_FADV_DONTNEED)
+            self._begun = self._used
 
     def _finish(self) -> None:
         name = shard_name(len(self.entries))
-        self._wait_for_disk()
         header = json.dumps({"__metadata__": self._hashes, **self._header}, separators=(",", ":")).encode()
         assert len(header) <= self._room
         header = header.ljust(self._room)

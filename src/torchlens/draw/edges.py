@@ -34,7 +34,12 @@ class Link:
     begins_condition: bool = False
 
 
-_ONLY_ONE = {1}  # the passes of a node that has no more; shared by all its links
+_ONLY_ONE = {1}  # shared by the links of all nodes that have no more passes
+
+
+def _passes_of(spot: Spot) -> set[int]:
+    """To be filled, unless there is no question which."""
+    return set() if spot.passes > 1 else _ONLY_ONE
 
 
 def find_links(plan: Plan) -> list[Link]:
@@ -55,8 +60,7 @@ def find_links(plan: Plan) -> list[Link]:
             key = source.id, target.id
             link = found.get(key)
             if link is None:
-                passes = [set() if spot.passes > 1 else _ONLY_ONE for spot in (source, target)]
-                link = found[key] = Link(source, target, (parent, place), *passes)
+                link = found[key] = Link(source, target, (parent, place), _passes_of(source), _passes_of(target))
             if arguments:
                 link.arguments |= dict.fromkeys(arguments.get(parent, ()))
             if source.passes > 1:

@@ -79,7 +79,7 @@ def _sort_layer(layer: list[int], links: list[list[Link]], position: list[float]
             wishes.append(position[near[0][0]])
         else:
             wishes.append(sum([position[link[0]] for link in near]) / len(near))
-    if len(wishes) == 2 and wishes[0] <= wishes[1] or wishes == sorted(wishes):
+    if wishes == sorted(wishes):
         return False
     layer.sort(key=dict(zip(layer, wishes, strict=True)).__getitem__)
     for index, item in enumerate(layer):

@@ -45,7 +45,7 @@ class _Painter:
         self._deepest = max(map(len, self._boxes), default=0)
 
         from_input = self._plan.graph.from_input
-        spots = [spot for spot in self._plan.spots if any([from_input[place] for place in spot.places])]
+        spots = [spot for spot in self._plan.spots if any(from_input[place] for place in spot.places)]
         self._spots_from_input = {spot.id for spot in spots}
         self._boxes_from_input = {box for path in {spot.path for spot in spots} for box in prefixes(path)}
 

@@ -84,7 +84,7 @@ class Zones:
             if not box.half:
                 for _, piece in pieces:
                     piece.slot = piece.port = box.entries[piece.stream]
-            elif any([piece.head_label for _, piece in pieces]):
+            elif any(piece.head_label for _, piece in pieces):
                 _slots_with_labels(box, pieces)
             elif pieces:
                 _slots(box, pieces, self.axis[child])
