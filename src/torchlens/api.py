@@ -118,7 +118,7 @@ def log_forward_pass(
         train_mode=train_mode,
         detach_saved_tensors=detach_saved_tensors,
     )
-    picture = _picture(vis_mode, drawing, default="none")
+    picture = _picture(vis_mode, drawing, "none", model if module is None else None)
     args, kwargs = model_arguments(model, input_args, input_kwargs)
     with _streaming(options) as stream:
         recording, error = recorded(model, module, args, kwargs, options, stream)
@@ -196,13 +196,13 @@ def show_model_graph(
     """
     from .draw.show import draw
 
-    options = _picture(vis_mode, drawing, default="unrolled")
+    options = _picture(vis_mode, drawing, "unrolled", model)
     if options is None:
         raise ArgumentError('vis_mode is "unrolled" or "rolled": with "none" there is nothing to draw')
     return draw(get_model_metadata(model, input_args, input_kwargs, random_seed=random_seed), options)
 
 
-def _picture(vis_mode: Any, drawing: dict[str, Any], default: str) -> DrawOptions | None:
+def _picture(vis_mode: Any, drawing: dict[str, Any], default: str, model: nn.Module | None) -> DrawOptions | None:
     """The options of a picture, checked before the model runs; None if none is wanted."""
     if vis_mode == "none" and not drawing:
         return None
@@ -217,7 +217,7 @@ def _picture(vis_mode: Any, drawing: dict[str, Any], default: str) -> DrawOption
     options = DrawOptions.checked(**drawing, **({"vis_mode": vis_mode} if wanted else {}))
     if not wanted:
         return None
-    check_before_the_run(options)
+    check_before_the_run(options, model)
     return options
 
 

@@ -297,7 +297,7 @@ def broken(*args: Any) -> None:
 
 def test_the_disk_breaks_while_more_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tl.log_forward_pass(nn.Sequential(*[nn.Sigmoid() for _ in range(9)]), torch.rand(1000))
-    monkeypatch.setattr("torchlens.bundle.shards._SYNC", 1000)
+    monkeypatch.setattr("torchlens.bundle.shards._BEHIND", 1000)
     monkeypatch.setattr(os, "fsync", broken)
     with pytest.raises(tl.BundleError, match="disk is broken; nothing was saved"):
         tl.save(log, tmp_path / "log")
