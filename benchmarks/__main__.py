@@ -3,7 +3,7 @@
 python -m benchmarks                          everything that was not measured before; about half an hour in all
 python -m benchmarks --fresh                  forget what was measured before
 python -m benchmarks --quick                  a few models, two or three minutes; results.md stays as it is
-python -m benchmarks --again --models GPT-2   measure some of it again; `--peers nnsight none`, `--questions`
+python -m benchmarks --again --models GPT-2   measure some of it again; `--peers nnsight`, `--peers none`, `--questions`
 python -m benchmarks --report                 only write results.md again
 """
 
@@ -27,7 +27,7 @@ STORES = ROOT / ".results"
 
 LOGS = ["everything", "metadata", "three"]
 MODES = [*LOGS, "fastlog nothing", "fastlog one kind", "gradients", "replay", "validate", "draw"]
-NO_TOOL = ["intercept", "floor", "hooks"]
+FLOORS = ["intercept", "floor", "copies"]
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,13 @@ QUICK = Plan(
 def tools_for(model: str) -> list[str]:
     """What is measured with a model."""
     if model.endswith("b16"):
-        return ["intercept", "floor", *LOGS, "torchlens newest"]
+        return [*FLOORS, *LOGS, "torchlens newest"]
     if model.startswith(("chain", "RNN")):
         here = ["intercept", "floor", "everything", "metadata", "fastlog nothing"]
         return [*here, *(peer for peer in PEERS if peer != "nnsight" or model.startswith("RNN"))]
     vision = ["features"] if "b1" in model else []
     stop = ["fastlog stop"] if model.startswith("ResNet") else []
-    return [*NO_TOOL, *vision, *MODES, *stop, *PEERS]
+    return [*FLOORS, "hooks", *vision, *MODES, *stop, *PEERS]
 
 
 def questions(plan: Plan) -> list[Question]:
@@ -150,7 +150,8 @@ def _forget(results: Results, options: argparse.Namespace) -> None:
         model, _, tool = key.partition(": ")
         chosen = options.again and (model not in MODELS) == options.questions
         chosen = chosen and (not options.models or options.questions or model in options.models)
-        chosen = chosen and (not options.peers or tool in options.peers)
+        peer = tool if tool in PEERS else "none"
+        chosen = chosen and (not options.peers or peer in options.peers)
         if chosen or (result["verdict"] == "failed" and tool not in PEERS):
             del results.found[key]
 

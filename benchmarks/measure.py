@@ -39,8 +39,10 @@ def python_of(tool: str) -> str:
 
 
 def environment_of(tool: str) -> dict[str, str]:
-    """Another tool must not find this library, which has the name of one of them."""
-    return {name: value for name, value in os.environ.items() if tool not in PEERS or name != "PYTHONPATH"}
+    """Another tool must not find this library, which has the name of one of them. And what is imported is compiled
+    once and for all, as it is where a package was installed."""
+    without = {"PYTHONDONTWRITEBYTECODE"} | ({"PYTHONPATH"} if tool in PEERS else set())
+    return {name: value for name, value in os.environ.items() if name not in without}
 
 
 class Worker:

@@ -36,6 +36,7 @@ MODES: dict[str, dict[str, float]] = {
     "draw": {},
 }
 MICROSECONDS = {"capture": 10.0, "passes": 15.0, "print": 5.0}  # of a full log, for each tiny operation
+FLOORS = {"intercept": "does nothing", "floor": "floor"}
 RECORDER_MICROSECONDS = 12.0
 GROWTH = 1.3
 BYTES_HELD = 1536.0
@@ -51,8 +52,9 @@ EXPLANATION = """\
 Written by `make bench`. Ratios are to the plain forward of the same process, each run lying between two plain ones;
 the median, and in brackets the middle half of the rounds (lowest and highest where there are fewer than four). A full
 log keeps every value, builds the graph and prints it. *does nothing* is a bare interception of every torch call,
-*floor* one that keeps a reference to every result: no tool that has all values at hand can be much cheaper. A target
-counts as met at its number or at {above} times the floor, whichever is higher. All but gradients is without autograd.
+*floor* one that keeps a reference to every result: no tool that has all values at hand can be much cheaper. *floor with
+right values* also copies what an in-place operation is about to overwrite. A target counts as met at its number or at
+{above} times the floor, whichever is higher. All but gradients is without autograd.
 """
 
 
@@ -176,9 +178,12 @@ def limit_of(page: Page, model: str) -> float | None:
 
 
 def full_log(page: Page) -> str:
-    rows = []
+    rows, floors = [], []
     for model in page.models("everything"):
         everything, limit = page.median(model, "everything"), limit_of(page, model)
+        copies = page.median(model, "copies")
+        if everything and limit and copies and everything > limit:
+            floors.append(f"{model} {everything:.2f} of {_short(limit)}, the floor with right values {copies:.2f}")
         plain = page.found[f"{model}: everything"].get("base_seconds")
         most = spread(page.values(model, "everything"))[2] if page.values(model, "everything") else None
         rows.append(
@@ -187,6 +192,7 @@ def full_log(page: Page) -> str:
                 f"{1e3 * statistics.median(plain):.1f}" if plain else "",
                 page.cell(model, "intercept"),
                 page.cell(model, "floor"),
+                page.cell(model, "copies"),
                 page.cell(model, "everything"),
                 _short(FULL_LOG[model]) if model in FULL_LOG else "",
                 page.judge(f"full log of {model}", everything, limit),
@@ -196,12 +202,16 @@ def full_log(page: Page) -> str:
                 page.judge(f"three layers of {model}", page.median(model, "three"), most),
             ]
         )
-    columns = "model, plain ms, does nothing, floor, full log, target, limit, metadata, limit, three layers, limit"
+    columns = (
+        "model, plain ms, does nothing, floor, floor with right values, full log, target, limit, metadata, limit, "
+        "three layers, limit"
+    )
     note = (
         f"The limit for the full log is the higher of its target and {ABOVE_FLOOR} x floor; for metadata alone, "
         f"{METADATA} of that; for three layers, the upper quartile of the full log."
     )
-    return table("A log, against the plain forward", columns.split(", "), rows, note)
+    missed = [f"What stands between a missed full log and its limit: {'; '.join(floors)}."] if floors else []
+    return table("A log, against the plain forward", columns.split(", "), rows, note, *missed)
 
 
 def other_tools(page: Page) -> str:
@@ -260,11 +270,11 @@ def tiny_operations(page: Page) -> str:
     rows, notes = [], []
     stages = list(MICROSECONDS)
     for model in page.models_of("split"):
-        figures = {stage: page.answer(f"split: {model}", stage) for stage in ("plain", *stages)}
+        figures = {stage: page.answer(f"split: {model}", stage) for stage in ("plain", *FLOORS, *stages)}
         if figures["plain"] is None:
-            rows.append([model, str(page.found[f"split: {model}"]["why"]), *([""] * len(stages)), "", ""])
+            rows.append([model, str(page.found[f"split: {model}"]["why"]), *([""] * (len(FLOORS) + len(stages) + 2))])
             continue
-        cells = []
+        cells = [f"{figure:.1f}" if (figure := figures[floor]) is not None else "" for floor in FLOORS]
         for stage in stages:
             verdict = page.judge(f"{stage} of {model}", figures[stage], MICROSECONDS[stage])
             cells.append(f"{figures[stage]:.1f} of {verdict}")
@@ -279,8 +289,11 @@ def tiny_operations(page: Page) -> str:
         if small and large:
             verdict = page.judge(f"growth of {kind}", large / small, GROWTH)
             notes.append(f"{kind}: from 10k to 1M operations {large / small:.2f}x for each operation, {verdict}.")
-    columns = ["model", "plain", *stages, "together", "Recorder"]
-    note = "Microseconds of processor time for each operation, all values kept; each stage is what it adds."
+    columns = ["model", "plain", *FLOORS.values(), *stages, "together", "Recorder"]
+    note = (
+        "Microseconds of processor time for each operation, all values kept; each figure is what it adds to plain, or "
+        "to the stage before. The floors are part of what a capture costs."
+    )
     return table("Tiny operations", columns, rows, note, *notes)
 
 

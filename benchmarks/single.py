@@ -48,9 +48,10 @@ def first_call(model_name: str) -> dict[str, float]:
 
 
 def split(model_name: str) -> dict[str, float]:
-    """Microseconds of processor time for each tiny operation: plain, what each stage of a full log adds, and what a
-    Recorder that keeps everything adds."""
+    """Microseconds of processor time for each tiny operation: plain, and what bare interceptions, each stage of a full
+    log, and a Recorder that keeps everything add."""
     from benchmarks.models import operations
+    from benchmarks.tools import TOOLS
 
     model, x = _built(model_name)
     import torch
@@ -68,9 +69,11 @@ def split(model_name: str) -> dict[str, float]:
         made.clear()
         with tl.fastlog.Recorder(model, keep_op=True) as recorder:
             spans["fastlog"] = _cpu(lambda: recorder.log(x))
+        for floor in ("intercept", "floor"):
+            spans[floor] = _cpu(TOOLS[floor].prepare(model, x))
         plain = min(before, _cpu(lambda: model(x)))
-    spans["capture"] -= plain
-    spans["fastlog"] -= plain
+    for span in ("capture", "fastlog", "intercept", "floor"):
+        spans[span] -= plain
     return {name: 1e6 * span / operations(model_name) for name, span in {"plain": plain, **spans}.items()}
 
 

@@ -50,6 +50,8 @@ def test_what_is_chosen_is_measured_again(tmp_path: Path) -> None:
     _forget(results, options(again=True, models=["GPT-2"], peers=["nnsight"]))
     assert "GPT-2: nnsight" not in results.found
     assert {"GPT-2: floor", "BERT: nnsight", "import: ours"} <= set(results.found)
+    _forget(results, options(again=True, models=["BERT"], peers=["none"]))
+    assert "BERT: floor" not in results.found and "BERT: nnsight" in results.found
     _forget(results, options(again=True, questions=True))
     assert "import: ours" not in results.found
     assert "GPT-2: floor" in results.found

@@ -50,13 +50,15 @@ def test_a_target_is_met_at_its_number_or_near_the_floor() -> None:
         "GPT-2: floor": measured(1.10),
         "GPT-2: everything": measured(1.20),
         "BERT: floor": measured(1.0),
+        "BERT: copies": measured(1.15),
         "BERT: everything": measured(1.20),
     }
     text = report(found)
-    assert row(text, "AlexNet b1")[4:7] == ["1.10 (1.09–1.11)", "1.1", "1.12: met"]
-    assert row(text, "GPT-2")[5:7] == ["1.12", "1.232: met"]
-    assert row(text, "BERT")[5:7] == ["1.12", "1.12: **missed**"]
+    assert row(text, "AlexNet b1")[5:8] == ["1.10 (1.09–1.11)", "1.1", "1.12: met"]
+    assert row(text, "GPT-2")[6:8] == ["1.12", "1.232: met"]
+    assert row(text, "BERT")[6:8] == ["1.12", "1.12: **missed**"]
     assert "2 of 3 targets met. Missed: full log of BERT." in text
+    assert "its limit: BERT 1.20 of 1.12, the floor with right values 1.15." in text
 
 
 def test_metadata_and_three_layers_are_judged_by_the_full_log() -> None:
@@ -66,7 +68,7 @@ def test_metadata_and_three_layers_are_judged_by_the_full_log() -> None:
         "BERT: metadata": measured(1.07),
         "BERT: three": measured(1.13),
     }
-    assert row(report(found), "BERT")[7:] == ["1.07", "1.064: **missed**", "1.13", "1.14: met"]
+    assert row(report(found), "BERT")[8:] == ["1.07", "1.064: **missed**", "1.13", "1.14: met"]
 
 
 def test_other_tools() -> None:
@@ -87,7 +89,9 @@ def test_other_tools() -> None:
 
 def test_questions() -> None:
     found = {
-        "split: chain 10k": answered(plain=3.0, capture=9.0, passes=14.0, print=6.0, fastlog=4.0),
+        "split: chain 10k": answered(
+            plain=3.0, intercept=2.0, floor=3.5, capture=9.0, passes=14.0, print=6.0, fastlog=4.0
+        ),
         "split: chain 1M": answered(plain=3.0, capture=9.0, passes=14.5, print=6.0, fastlog=4.0),
         "held: chain 10k": answered(returned=700.0, printed=1600.0),
         "peak: GPT-2, plain": answered(MB=1000.0),
@@ -100,6 +104,8 @@ def test_questions() -> None:
     assert row(text, "chain 10k") == [
         "chain 10k",
         "3.0",
+        "2.0",
+        "3.5",
         "9.0 of 10: met",
         "14.0 of 15: met",
         "6.0 of 5: **missed**",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -104,13 +105,18 @@ class Tricky(nn.Module):
 Mutation = Callable[[tl.ModelLog], None]
 
 
+def alter(log: tl.ModelLog, place: int, **fields: Any) -> None:
+    recorded = log.graph.recording.calls
+    recorded[place] = recorded[place]._replace(**fields)
+
+
 def calls(log: tl.ModelLog, name: str) -> list[int]:
     return [n for n, call in enumerate(log.graph.recording.calls) if call.function.name == name]
 
 
 def swap_parents(log: tl.ModelLog) -> None:
-    call = log.graph.recording.calls[calls(log, "sub")[0]]
-    call.args = call.args[::-1]
+    place = calls(log, "sub")[0]
+    alter(log, place, args=log.graph.recording.calls[place].args[::-1])
 
 
 def stale_value(log: tl.ModelLog) -> None:
@@ -119,15 +125,14 @@ def stale_value(log: tl.ModelLog) -> None:
 
 def off_by_one_pass(log: tl.ModelLog) -> None:
     first, second = calls(log, "tanh")[:2]
-    recorded = log.graph.recording.calls
-    recorded[second].args = recorded[first].args
+    alter(log, second, args=log.graph.recording.calls[first].args)
 
 
 def dropped_operation(log: tl.ModelLog) -> None:
     """The product with 2 is skipped: its child takes the parent."""
-    recorded = log.graph.recording.calls
-    product, difference = recorded[calls(log, "mul")[0]], recorded[calls(log, "sub")[0]]
-    difference.args = (difference.args[0], product.args[0])
+    recorded, place = log.graph.recording.calls, calls(log, "sub")[0]
+    product = recorded[calls(log, "mul")[0]]
+    alter(log, place, args=(recorded[place].args[0], product.args[0]))
 
 
 def wrong_view(log: tl.ModelLog) -> None:
@@ -136,8 +141,8 @@ def wrong_view(log: tl.ModelLog) -> None:
 
 
 def shuffled_outputs(log: tl.ModelLog) -> None:
-    call = log.graph.recording.calls[calls(log, "chunk")[0]]
-    call.outputs = call.outputs[::-1]
+    place = calls(log, "chunk")[0]
+    alter(log, place, outputs=log.graph.recording.calls[place].outputs[::-1])
 
 
 def tiny_error(log: tl.ModelLog) -> None:
@@ -151,13 +156,12 @@ def saved_after_the_write(log: tl.ModelLog) -> None:
 
 
 def another_function(log: tl.ModelLog) -> None:
-    recorded = log.graph.recording.calls
-    recorded[calls(log, "exp")[0]].function = recorded[calls(log, "tanh")[0]].function
+    alter(log, calls(log, "exp")[0], function=log.graph.recording.calls[calls(log, "tanh")[0]].function)
 
 
 def another_argument(log: tl.ModelLog) -> None:
-    call = log.graph.recording.calls[calls(log, "mul_")[0]]
-    call.args = (call.args[0], 3.5)
+    place = calls(log, "mul_")[0]
+    alter(log, place, args=(log.graph.recording.calls[place].args[0], 3.5))
 
 
 MUTATIONS: list[Mutation] = [

@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-#: What can hold no tensor, by exact type: asked for every argument of every module, so it must be quick.
-_PLAIN = {int, float, bool, complex, str, bytes, type(None), range, torch.Size, torch.dtype, torch.device}
+#: What can hold no tensor, by exact type: asked for every argument of every call, so it must be quick.
+PLAIN = {int, float, bool, complex, str, bytes, type(None), range, torch.Size, torch.dtype, torch.device, torch.layout}
 
 #: The same by class, for the rest.
-_ATOMS = (*_PLAIN, slice, torch.Generator, nn.Module, type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
+_ATOMS = (*PLAIN, slice, torch.Generator, nn.Module, type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
 
 
 def children(container: Any) -> Iterator[tuple[str, Any]]:
@@ -47,7 +47,7 @@ def tensors_in(container: Any) -> list[tuple[str, Tensor]]:
 
 
 def _collect(thing: Any, path: str, seen: set[int], found: list[tuple[str, Tensor]]) -> None:
-    if type(thing) in _PLAIN:
+    if type(thing) in PLAIN:
         return
     if isinstance(thing, Tensor):
         found.append((path, thing))
@@ -68,7 +68,7 @@ def flat_tensors(container: Iterable[Any]) -> list[Tensor]:
             found.append(member)
         elif kind is tuple or kind is list:
             found += flat_tensors(member)
-        elif kind in _PLAIN:
+        elif kind in PLAIN:
             continue
         elif isinstance(member, Tensor):
             found.append(member)

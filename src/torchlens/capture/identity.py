@@ -83,13 +83,14 @@ class Identity:
         self.inner: dict[int, _Inner] = {}  # tensors that others hold, by id and by storage
         self.plain_buffers: dict[int, tuple[int, int]] = {}  # their versions and storages, by id
         self._aliases = _AliasIndex()
+        self._new = self._aliases.pending
         for key, (tensor, role, info) in residents.items():
             memory = address_of(tensor)
             if memory is not None:
                 self.foreign.add(memory)
             if role == "param" and not isinstance(tensor, UninitializedTensorMixin):
                 self._add_param(tensor, info, memory)
-            elif self.keeping and memory is not None and len(info.shape or ()) < 2 and is_plain(tensor):
+            elif memory is not None and info.shape is not None and len(info.shape) < 2 and is_plain(tensor):
                 self.plain_buffers[key] = (version_of(tensor), memory)  # of more dimensions it may lie in any order
 
     # ---- lookup ---------------------------------------------------------------------------------------------
@@ -180,8 +181,12 @@ class Identity:
 
     def bind(self, tensor: Tensor, value: Value) -> None:
         """Remember that this is the value of `tensor` now."""
-        entry = self.live[id(tensor)] = (ref(tensor), value, version_of(tensor))
-        self._aliases.pending.append(entry)
+        try:
+            version = tensor._version
+        except RuntimeError:
+            version = _UNVERSIONED
+        entry = self.live[id(tensor)] = (ref(tensor), value, version)
+        self._new.append(entry)
 
     # ---- keeping --------------------------------------------------------------------------------------------
 
@@ -391,10 +396,15 @@ class Identity:
         version, memory = self.plain_buffers.get(id(tensor), (_UNVERSIONED, 0))
         if version == _UNVERSIONED or tensor._version != version or memory in self.writes or self.mirrors:
             return None
-        values = self.recording.values
-        address = self.residents[id(tensor)][2].address
-        value = Value(len(values), "buffer", -1, None, address, None, None, tensor.clone())
+        if self.exposed and not self.keeping:
+            return None
+        info, values = self.residents[id(tensor)][2], self.recording.values
+        assert info.shape is not None
+        facts, saved = (info.shape, info.dtype, info.device), tensor.clone() if self.keeping else None
+        value = Value(len(values), "buffer", -1, None, info.address, facts, None, saved)
         values.append(value)
+        if self.unchosen is not None:
+            self.unchosen.append((value, tensor))
         self.bind(tensor, value)
         return value
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, is_grad_enabled
 from torch.nn import Parameter
 
 from .._torch import FakeTensor, lazy_copy, neg_view, set_grad_enabled, storage_address
@@ -50,7 +50,8 @@ class Keeper:
             if (fresh or storage_address(tensor) not in self.foreign) and not tensor.is_quantized:
                 if not fresh and (tensor.is_conj() or tensor.is_neg()):
                     return _through_the_bit(tensor, self.keep)
-                kept = _lazy_copy_without_history(tensor)
+                history = tensor.requires_grad and is_grad_enabled()
+                kept = _lazy_copy_without_history(tensor) if history else lazy_copy(tensor)
                 return kept if type(kept) is type(tensor) else _of_the_class_of(tensor, kept)
         except (RuntimeError, TypeError):
             pass  # no storage of the plain kind: sparse, nested, from NumPy, in shared memory, a class of its own
@@ -58,8 +59,6 @@ class Keeper:
 
 
 def _lazy_copy_without_history(tensor: Tensor) -> Tensor:
-    if not tensor.requires_grad or not torch.is_grad_enabled():
-        return lazy_copy(tensor)
     set_grad_enabled(False)  # a third of the cost of detaching
     try:
         return lazy_copy(tensor)

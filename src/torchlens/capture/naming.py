@@ -100,9 +100,9 @@ def frames(site: Site) -> Iterator[tuple[CodeType, int]]:
 
 def is_library_code(code: CodeType | SavedCode) -> bool:
     """Does this code belong to torch or to this package, rather than to the user?"""
-    return code.is_library if isinstance(code, SavedCode) else _is_library_file(code.co_filename)
+    return code.is_library if isinstance(code, SavedCode) else is_library_file(code.co_filename)
 
 
 @lru_cache(maxsize=4096)
-def _is_library_file(filename: str) -> bool:
+def is_library_file(filename: str) -> bool:
     return filename.startswith((*LIBRARY_FOLDERS, "<frozen "))

@@ -156,45 +156,19 @@ class Value:
         return f"Value({self.role} {self.index}, shape={tuple(self.shape)})"
 
 
-class Call:
+class Call(NamedTuple):
     """One torch call: what was called, on which values, what came out, where and when."""
 
-    __slots__ = (
-        "args",
-        "function",
-        "kwargs",
-        "module_call",
-        "outputs",
-        "rng",
-        "site",
-        "state",
-        "time",
-        "written",
-    )
-
-    def __init__(
-        self,
-        function: Function,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        outputs: tuple[Value, ...],
-        written: tuple[Value, ...],
-        module_call: int,
-        site: Site,
-        time: int,
-        rng: Tensor | Stored | None,
-        state: tuple[Any, ...],
-    ) -> None:
-        self.function = function
-        self.args = args  # as called, with values in place of tensors
-        self.kwargs = kwargs
-        self.outputs = outputs  # returned tensors, then those written but not returned
-        self.written = written  # the values, among the arguments, that the call overwrote
-        self.module_call = module_call  # place in Recording.module_calls
-        self.site = site
-        self.time = time  # nanoseconds
-        self.rng = rng  # the generator's state before the call, if it draws random numbers
-        self.state = state  # (grad enabled, inference mode, autocast)
+    function: Function
+    args: tuple[Any, ...]  # as called, with values in place of tensors
+    kwargs: Mapping[str, Any]
+    outputs: tuple[Value, ...]  # returned tensors, then those written but not returned
+    written: tuple[Value, ...]  # the values, among the arguments, that the call overwrote
+    module_call: int  # place in Recording.module_calls
+    site: Site
+    time: int  # nanoseconds
+    rng: Tensor | Stored | None  # the generator's state before the call, if it draws random numbers
+    state: tuple[Any, ...]  # (grad enabled, inference mode, autocast)
 
     def __repr__(self) -> str:
         return f"Call({self.function.name} -> {list(self.outputs)})"

@@ -29,7 +29,7 @@ from .threads import threads_joined
 from .unseen import replaced, unseen_followed
 
 #: What a tensor argument may be without having a say in what is done with it.
-_PLAIN = {torch.Tensor, torch.nn.Parameter, type(None)}
+_ORDINARY = {torch.Tensor, torch.nn.Parameter, type(None)}
 
 
 @contextmanager
@@ -131,7 +131,7 @@ def _no_detour(is_ours: Callable[[Any], bool]) -> Iterator[None]:
     """
 
     def overridden(ask: Callable[..., bool], tensors: Any) -> bool:
-        return ask(tensors) and not (_PLAIN.issuperset(map(type, tensors)) and is_ours(only_function_mode()))
+        return ask(tensors) and not (_ORDINARY.issuperset(map(type, tensors)) and is_ours(only_function_mode()))
 
     with asked_whether_overridden(overridden):
         yield

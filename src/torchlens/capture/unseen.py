@@ -24,7 +24,7 @@ from .._torch import communicates, mode_stack, swap_function, transform_levels, 
 IsOurs = Callable[[Any], bool]
 
 #: Whose attribute is replaced, its name, and by what.
-StandIn = tuple[Any, str, Any]
+Replacement = tuple[Any, str, Any]
 
 
 @contextmanager
@@ -33,9 +33,9 @@ def unseen_followed(is_ours: IsOurs) -> Iterator[None]:
     functions = unseen_functions + (unseen_collectives if communicates() else [])
     below = [(owner, name, _recorded_below(getattr(owner, name), is_ours)) for owner, name in functions]
     levels = [
-        stand_in
+        replacement
         for module, begin, end in transform_levels
-        for stand_in in (
+        for replacement in (
             (module, begin, _beginning(getattr(module, begin), is_ours)),
             (module, end, _ending(getattr(module, end), is_ours)),
         )
@@ -46,13 +46,13 @@ def unseen_followed(is_ours: IsOurs) -> Iterator[None]:
 
 
 @contextmanager
-def replaced(*stand_ins: StandIn) -> Iterator[None]:
+def replaced(*replacements: Replacement) -> Iterator[None]:
     """Replace attributes for a while."""
     before = []
     try:
-        for owner, name, stand_in in stand_ins:
+        for owner, name, replacement in replacements:
             before.append((owner, name, vars(owner).get(name)))
-            setattr(owner, name, stand_in)
+            setattr(owner, name, replacement)
         yield
     finally:
         for owner, name, own in reversed(before):
@@ -125,7 +125,7 @@ def _parameter_made(new: Callable[..., Any], is_ours: IsOurs) -> Callable[..., A
     return make
 
 
-def _following_swaps(is_ours: IsOurs) -> list[StandIn]:
+def _following_swaps(is_ours: IsOurs) -> list[Replacement]:
     """`torch.utils.swap_tensors` exchanges what two tensors are; it refuses if it finds a weak reference to one."""
     swap = getattr(*swap_function)
 

@@ -34,7 +34,7 @@ def check_before_the_run(options: DrawOptions, model: nn.Module | None = None) -
 
 
 def _check_addresses(options: DrawOptions, known: set[str]) -> None:
-    """Raise if the options name a module that the model hasn't; whether it is called, and how often, only a run tells."""
+    """Raise if the options name a module that the model hasn't. Whether it is called, only a run tells."""
     alone = [options.module.partition(":")[0]] if options.module and options.module != "self" else []
     for chosen in (alone, options.vis_expand, options.vis_collapse):
         for address in () if callable(chosen) else chosen:

@@ -35,14 +35,8 @@ class RecordContext:
     _history: History | Snapshot
 
     def __init__(self, event: Event, history: History | Snapshot = NO_HISTORY) -> None:
-        object.__setattr__(self, "_event", event)
-        object.__setattr__(self, "_history", history)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError(f"a RecordContext can't be changed; {name!r} was to be set")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"a RecordContext can't be changed; {name!r} was to be deleted")
+        self._event = event
+        self._history = history
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"RecordContext has no field {name!r}{near(name, FIELDS)}")
@@ -100,7 +94,7 @@ class RecordContext:
     @property
     def event_index(self) -> int:
         """Number among the events of the pass, from 0."""
-        return self._event.index
+        return self._event.number
 
     @property
     def pass_index(self) -> int:

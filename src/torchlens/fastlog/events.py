@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..capture.functions import Function
 from ..capture.naming import operator_at
@@ -58,34 +58,19 @@ class Frame:
         return f"{self.address or 'self'}:{self.number}"
 
 
-class Event:
+class Event(NamedTuple):
     """Something that happened: an operation, an input, the first use of a buffer, the begin or end of a module call."""
 
-    __slots__ = ("facts", "frame", "function", "index", "kind", "name", "parents", "position", "rollout", "site")
-
-    def __init__(
-        self,
-        kind: str,
-        index: int,
-        rollout: Rollout,
-        frame: Frame | None,
-        name: Name | None,
-        position: int | None,
-        facts: Facts | None,
-        function: Function | str | None = None,
-        site: Site = (),
-        parents: Sequence[Any] | Callable[[], Sequence[Any]] = (),
-    ) -> None:
-        self.kind = kind
-        self.index = index
-        self.rollout = rollout
-        self.frame = frame
-        self.name = name  # None for module calls
-        self.position = position  # among the tensors that the call returned, if they are several
-        self.facts = facts  # shape, type and device; None where there is no tensor
-        self.function = function  # or its name, where the event comes from a file
-        self.site = site
-        self.parents = parents  # names, or labels; or what gives them
+    kind: str
+    number: int  # among the events of the pass
+    rollout: Rollout
+    frame: Frame | None
+    name: Name | None  # None for module calls
+    position: int | None  # among the tensors that the call returned, if they are several
+    facts: Facts | None  # shape, type and device; None where there is no tensor, or where the kept one can tell
+    function: Function | str | None = None  # or its name, where the event comes from a file
+    site: Site = ()
+    parents: Sequence[Any] | Callable[[], Sequence[Any]] = ()  # names, or labels; or what gives them
 
     @property
     def label(self) -> str:
@@ -113,7 +98,11 @@ class Event:
 
     def beside(self, position: int, facts: Facts) -> Event:
         """The same event for another tensor of it."""
-        return Event(self.kind, self.index, self.rollout, self.frame, self.name, position, facts)
+        return self._replace(position=position, facts=facts)
+
+
+#: Makes an `Event` of a tuple, in a third of the time that `Event(...)` takes.
+new_event = tuple.__new__
 
 
 class History:

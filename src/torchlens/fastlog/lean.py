@@ -19,32 +19,34 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 
 from .._torch import UninitializedTensorMixin, no_torch_function
-from ..capture.containers import flat_tensors
+from ..capture.containers import PLAIN, flat_tensors
 from ..capture.functions import Function
 from ..capture.identity import Identity
 from ..capture.keeping import Keeper
 from ..capture.modules import MODULE_BOUNDARY
-from ..capture.naming import is_library_code, may_be_operator
-from ..capture.records import Recording, Site, Value, facts_of
+from ..capture.naming import is_library_file, may_be_operator
+from ..capture.records import Facts, Recording, Site, Value, facts_of
 from ..capture.session import describe_modules, dispatcher_watched, input_tensors, is_tracer
 from ..capture.surroundings import prepared_surroundings
 from ..capture.tracer import Tracer
 from ..errors import ArgumentError
-from .events import Event, Frame, Name, Rollout
+from .events import Event, Frame, Name, Rollout, new_event
 from .observe import Observer, Stopped
 from .spec import check_training
 
-_PLAIN = {int, float, bool, complex, str, type(None), torch.dtype, torch.device, torch.Size, torch.layout}
-
 #: What is no parent and holds none.
-_NO_PARENTS = _PLAIN | {Parameter}
+_NO_PARENTS = PLAIN | {Parameter}
+
+
+#: A tensor, its name, and its shape, type and device if these were looked at.
+Named = tuple[ref[Tensor], Name, "Facts | None"]
 
 
 class Names(Identity):
     """The tensors of a pass by name: what the surroundings of a capture ask about and tell of tensors."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.known: dict[int, tuple[ref[Tensor], Name]] = {}
+        self.known: dict[int, Named] = {}
         super().__init__(*args, **kwargs)
 
     def current(self, tensor: Tensor) -> Value | None:
@@ -58,9 +60,9 @@ class Names(Identity):
     def after_swap(self, one: Tensor, other: Tensor) -> None:
         first, second = self.known.pop(id(one), None), self.known.pop(id(other), None)
         if first is not None:
-            self.known[id(other)] = (ref(other), first[1])
+            self.known[id(other)] = (ref(other), *first[1:])
         if second is not None:
-            self.known[id(one)] = (ref(one), second[1])
+            self.known[id(one)] = (ref(one), *second[1:])
 
 
 _KNOWN = Value(-1, "op", -1, None, None, (torch.Size(()), torch.float32, torch.device("cpu")), None, None)
@@ -113,7 +115,7 @@ class LeanTracer(Tracer):
             for _, tensor in input_tensors(list(args), kwargs):
                 self.keeper.mark_foreign(tensor)
                 name = observer.value("input", tensor, None)[0]
-                self.known.setdefault(id(tensor), (ref(tensor), name))  # what uses one given twice uses the first
+                self.known.setdefault(id(tensor), (ref(tensor), name, None))  # what uses one given twice uses the first
         observer.end_if_stopped()
         self._surroundings.enter_context(prepared_surroundings(is_tracer))
         self._surroundings.enter_context(self.watched(self))
@@ -135,10 +137,9 @@ class LeanTracer(Tracer):
     def _mark_residents(self) -> None:
         """Parameters and buffers must stay where they are: known before anything is kept, and not earlier."""
         self.observer.prepare = None
-        for module in self.modules:
-            for tensor in (*module._parameters.values(), *module._buffers.values()):
-                if tensor is not None:
-                    self.keeper.mark_foreign(tensor)
+        parameters = [param for module in self.modules for param in module._parameters.values() if param is not None]
+        for tensor in (*parameters, *self.buffers.values()):
+            self.keeper.mark_foreign(tensor)
 
     # ---- torch calls ----------------------------------------------------------------------------------------
 
@@ -168,8 +169,8 @@ class LeanTracer(Tracer):
         try:
             result = func(*args, **kwargs)
             if type(result) is Tensor:
-                self._made(function, result, None, parents)
-            elif type(result) not in _PLAIN:
+                self._made(function, result, None, parents, function.fresh)
+            elif type(result) not in PLAIN:
                 self._made_several(function, result, parents)
         finally:
             self.busy = False
@@ -192,40 +193,46 @@ class LeanTracer(Tracer):
 
     def _first_seen(self, tensor: Tensor) -> Name:
         """A buffer that is used for the first time, or a tensor from elsewhere."""
+        if self.buffers.get(id(tensor)) is tensor:
+            return self._count_buffer(tensor)
         observer = self.observer
         with no_torch_function():
             self.keeper.mark_foreign(tensor)
-        if self.buffers.get(id(tensor)) is tensor:
-            return self._count_buffer(tensor)
         name = observer.count(observer.tally_for("source"))
-        self.known[id(tensor)] = (ref(tensor), name)
+        self.known[id(tensor)] = (ref(tensor), name, None)
         return name
 
     def _name(self, tensor: Tensor) -> Name | None:
         entry = self.known.get(id(tensor))
         return entry[1] if entry is not None and entry[0]() is tensor else None
 
-    def _made(self, function: Function, tensor: Tensor, position: int | None, parents: list[Name]) -> None:
-        """A call has given a tensor its value."""
+    def _made(
+        self, function: Function, tensor: Tensor, position: int | None, parents: list[Name], fresh: bool = False
+    ) -> None:
+        """A call has given a tensor its value; `fresh` if that lies in new memory."""
         observer = self.observer
         tally = observer.tallies.get(function) or observer.tally_of(function, _site)
         total = observer.total
         observer.total = total + 1
         tally.count = count = tally.count + 1
         name = (tally, count, total)
-        self.known[id(tensor)] = (ref(tensor), name)
         if not tally.looked_at:
+            self.known[id(tensor)] = (ref(tensor), name, None)
             return
-        index, frame = total + observer.module_events, self.frame
-        if tally.kept_unasked and not self.guarded:
-            site = self._site(function)
-            fields = ("op", index, observer.rollout, frame, name, position, None, function, site, parents)
-            observer.keep_unasked(fields, tensor)
-            return
-        with no_torch_function():
-            facts, site = facts_of(tensor), self._site(function)
-            event = Event("op", index, observer.rollout, frame, name, position, facts, function, site, parents)
-            observer.look(event, tensor)
+        about = ("op", total + observer.module_events, observer.rollout, self.frame, name, position)
+        made_by = (function, self._site(function), parents)
+        if self.guarded or type(tensor) is not Tensor:  # others might see it if the tensor is asked for its shape
+            with no_torch_function():
+                facts = facts_of(tensor)
+                self.known[id(tensor)] = (ref(tensor), name, facts)
+                observer.look(Event(*about, facts, *made_by), tensor)
+        elif tally.kept_unasked:
+            self.known[id(tensor)] = (ref(tensor), name, None)
+            observer.keep_unasked(new_event(Event, (*about, None, *made_by)), tensor, fresh)
+        else:
+            facts = facts_of(tensor)
+            self.known[id(tensor)] = (ref(tensor), name, facts)
+            observer.look(new_event(Event, (*about, facts, *made_by)), tensor)
         if observer.stopped:
             observer.end_if_stopped()
 
@@ -277,10 +284,15 @@ class LeanTracer(Tracer):
         return result
 
     def _count_buffer(self, tensor: Tensor) -> Name:
-        with no_torch_function():
-            name = self.observer.value("buffer", tensor, self.frame)[0]
-        self.known[id(tensor)] = (ref(tensor), name)
-        self.observer.end_if_stopped()
+        observer = self.observer
+        tally = observer.tally_for("buffer")
+        if tally.looked_at:
+            with no_torch_function():
+                name = observer.value("buffer", tensor, self.frame)[0]
+        else:
+            name = observer.count(tally)
+        self.known[id(tensor)] = (ref(tensor), name, None)
+        observer.end_if_stopped()
         return name
 
     def _before_overwriting(self, tensor: Tensor, *, for_good: bool) -> None:
@@ -294,7 +306,7 @@ class LeanTracer(Tracer):
 
     def rename(self, tensor: Tensor, result: Tensor) -> Tensor:
         name = self._name(tensor) or self._first_seen(tensor)
-        self.known[id(result)] = (ref(result), name)
+        self.known[id(result)] = (ref(result), name, None)
         return result
 
     # ---- modules --------------------------------------------------------------------------------------------
@@ -346,7 +358,7 @@ class LeanTracer(Tracer):
             observer.module_events += 1
             return
         if not self.asked[frame.module]:
-            observer.module_passes(kind, frame, container)
+            observer.module_passes(kind, frame, lambda: self._facts_in(container))
             return
         busy, self.busy = self.busy, True
         try:
@@ -361,17 +373,25 @@ class LeanTracer(Tracer):
             self.busy = busy
         observer.end_if_stopped()
 
+    def _facts_in(self, container: tuple[Any, ...]) -> list[Facts]:
+        if len(container) == 1:  # nearly always, and its shape was looked at when it was made
+            entry = self.known.get(id(container[0]))
+            if entry is not None and entry[2] is not None and entry[0]() is container[0]:
+                return [entry[2]]
+        with no_torch_function():
+            return [facts_of(tensor) for tensor in flat_tensors(container)]
+
 
 def _site() -> Site:
     """The frames from the call out to the first that is the user's."""
-    frame: FrameType | None = sys._getframe(4)
+    frame: FrameType | None = sys._getframe(5)  # over our own, from a torch function on
     pairs: Site = ()
     while frame is not None:
         code = frame.f_code
         if code is MODULE_BOUNDARY:
             break
         pairs += (code, frame.f_lasti)
-        if not is_library_code(code):
+        if not is_library_file(code.co_filename):
             break
         frame = frame.f_back
     return pairs

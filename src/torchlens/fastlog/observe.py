@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from .._torch import is_functorch_wrapped, no_torch_function
-from ..capture.containers import flat_tensors
 from ..capture.following import Connections
 from ..capture.functions import Function
 from ..capture.keeping import Keeper
 from ..capture.naming import depends_on_site, layer_type_at
-from ..capture.records import Site, facts_of
+from ..capture.records import Facts, Site, facts_of
 from ..errors import ArgumentError, TorchLensError
 from ..selectors import described
-from .events import NO_HISTORY, Event, Frame, History, Name, Rollout, Tally
+from .events import NO_HISTORY, Event, Frame, History, Name, Rollout, Tally, new_event
 from .recording import Record
 from .rules import Rules
 from .spec import AS_IT_IS, CaptureSpec
@@ -90,17 +88,17 @@ class Observer:
         return tally, tally.count, self.total - 1
 
     @property
-    def next_index(self) -> int:
+    def next_number(self) -> int:
         return self.total + self.module_events
 
     # ---- events ---------------------------------------------------------------------------------------------
 
     def value(self, kind: str, tensor: Tensor, frame: Frame | None) -> tuple[Name, Record | None]:
         """A value that no operation made: an input, a buffer that is used for the first time in this pass."""
-        index, name = self.next_index, self.count(self.tally_for(kind))
+        number, name = self.next_number, self.count(self.tally_for(kind))
         if not name[0].looked_at:
             return name, None
-        event = Event(kind, index, self.rollout, frame, name, None, facts_of(tensor))
+        event = Event(kind, number, self.rollout, frame, name, None, facts_of(tensor))
         return name, self.look(event, tensor)
 
     def look(self, event: Event, tensor: Tensor) -> Record | None:
@@ -117,11 +115,11 @@ class Observer:
 
     def module(self, kind: str, frame: Frame, tensors: list[Tensor]) -> list[Record]:
         """A module call begins, with these tensors among its arguments, or ends, with these among its results."""
-        index = self.next_index
+        number = self.next_number
         self.module_events += 1
         facts = [facts_of(tensor) for tensor in tensors]
         position = 0 if len(tensors) > 1 else None
-        first = Event(kind, index, self.rollout, frame, None, position, facts[0] if facts else None)
+        first = Event(kind, number, self.rollout, frame, None, position, facts[0] if facts else None)
         records: list[Record] = []
         try:
             spec = self.rules.spec_for_module(first, self.history or _NO_PAST)
@@ -134,16 +132,15 @@ class Observer:
         self._after(first)
         return records
 
-    def module_passes(self, kind: str, frame: Frame, container: tuple[Any, ...]) -> None:
+    def module_passes(self, kind: str, frame: Frame, look: Callable[[], list[Facts]]) -> None:
         """As `module`, for a call that nothing depends on: it is only remembered, if anything is."""
-        index = self.next_index
+        number = self.next_number
         self.module_events += 1
         if self.history is None:
             return
-        with no_torch_function():
-            facts = [facts_of(tensor) for tensor in flat_tensors(container)]
-        position = 0 if len(facts) > 1 else None
-        self.history.events.append(Event(kind, index, self.rollout, frame, None, position, facts[0] if facts else None))
+        facts = look()
+        about = (kind, number, self.rollout, frame, None, 0 if len(facts) > 1 else None, facts[0] if facts else None)
+        self.history.events.append(new_event(Event, (*about, None, (), ())))
 
     def _after(self, event: Event) -> None:
         if self.trail is not None:
@@ -166,18 +163,18 @@ class Observer:
 
     # ---- keeping --------------------------------------------------------------------------------------------
 
-    def keep_unasked(self, fields: tuple[Any, ...], tensor: Tensor) -> Record | None:
-        """Keep an operation as it is. Its event is made of these fields when someone wants to know."""
+    def keep_unasked(self, event: Event, tensor: Tensor, fresh: bool = False) -> Record | None:
+        """Keep an operation as it is; `fresh` if nobody else can have its memory."""
         try:
             if self.prepare is not None:
                 self.prepare()
-            record = Record(self.kept, fields, AS_IT_IS)
-            record._saved = self.keeper.keep(tensor)
+            record = Record(self.kept, event, AS_IT_IS)
+            record._saved = self.keeper.keep(tensor, fresh)
             self.kept += 1
             self.sink(record)
             return record
         except Exception as raised:
-            self._failed(Event(*fields), raised)
+            self._failed(event, raised)
             return None
 
     def _keep(self, event: Event, tensor: Tensor | None, spec: CaptureSpec) -> Record:

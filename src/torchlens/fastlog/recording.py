@@ -31,14 +31,12 @@ class Record:
     ('relu_1_2', torch.Size([5, 5]), ('add_1_1',))
     """
 
-    __slots__ = ("_connections", "_history", "_saved", "_stored", "_what", "index", "spec")
+    __slots__ = ("_connections", "_history", "_noted", "_saved", "_stored", "index", "spec")
 
-    def __init__(
-        self, index: int, what: Event | tuple[Any, ...], spec: CaptureSpec, history: Snapshot = NO_HISTORY
-    ) -> None:
+    def __init__(self, index: int, event: Event, spec: CaptureSpec, history: Snapshot = NO_HISTORY) -> None:
         self.index = index  # place among the records
         self.spec = spec
-        self._what = what
+        self._noted = event
         self._history = history
         self._saved: Tensor | None = None
         self._stored: Stored | None = None
@@ -46,12 +44,10 @@ class Record:
 
     @property
     def _event(self) -> Event:
-        """Made when it is first asked for, of what was noted."""
-        if isinstance(self._what, tuple):
-            event = self._what = Event(*self._what)
-            if event.facts is None and self._saved is not None:
-                event.facts = facts_of(self._saved)
-        return self._what
+        """With what is known of the tensor, which need not have been looked at before."""
+        if self._noted.facts is None and self._saved is not None:
+            self._noted = self._noted._replace(facts=facts_of(self._saved))
+        return self._noted
 
     @property
     def activation(self) -> Tensor | None:

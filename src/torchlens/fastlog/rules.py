@@ -123,6 +123,8 @@ class Rule:
         answer: Any = False
         for predicate in self.predicates:
             given = predicate(RecordContext(event, history))
+            if given is False:
+                continue
             if given is not None and not isinstance(given, (bool, CaptureSpec)):
                 raise ArgumentError(
                     f"{self.argument}: the predicate {described(predicate)} returned {given!r} for {event.label}; "
@@ -201,6 +203,8 @@ class Rules:
         if not self.op.predicates:
             return None
         answer = self.op.asked(event, history)
+        if answer is False:
+            return None
         return self.promoted(self.default_op if answer is None else as_spec(answer))
 
     def spec_for_module(self, event: Event, history: History) -> CaptureSpec | None:

@@ -172,7 +172,7 @@ def _row(record: Record) -> list[Any]:
     return [
         record.index,
         event.kind,
-        event.index,
+        event.number,
         event.rollout.index,
         event.rollout.sample_id,
         [[frame.module, frame.address, frame.class_name, frame.number] for frame in _frames(event.frame)],

@@ -84,7 +84,7 @@ class Watch:
         if value.role == "output":
             return
         if observer.trail is not None:
-            observer.values_of[observer.next_index] = [value.index]
+            observer.values_of[observer.next_number] = [value.index]
         if value.role == "source":
             self.names[value.index] = observer.count(observer.tally_for("source"))
             return
@@ -96,18 +96,16 @@ class Watch:
             return
         call = self.recording.calls[value.call]
         tally = observer.tallies.get(call.function) or observer.tally_of(call.function, lambda: call.site)
-        index = observer.next_index
+        number = observer.next_number
         self.names[value.index] = name = observer.count(tally)
         if not tally.looked_at:
             return
         # Whose child it is can be told later from the call, which stays.
         parents = partial(_parents, call, self.names)
         made = (name, value.position, value.facts, call.function, call.site, parents)
-        fields = ("op", index, observer.rollout, frame, *made)
-        if tally.kept_unasked:
-            _save(value, observer.keep_unasked(fields, tensor))
-        else:
-            _save(value, observer.look(Event(*fields), tensor))
+        event = Event("op", number, observer.rollout, frame, *made)
+        keep = observer.keep_unasked if tally.kept_unasked else observer.look
+        _save(value, keep(event, tensor))
 
     def module_entered(self, call: ModuleCall, place: int, arguments: tuple[Any, ...]) -> None:
         info = self.recording.modules[call.module]
@@ -129,7 +127,7 @@ class Watch:
             self.observer.module_events += 1
             return
         if self.observer.trail is not None:
-            self.observer.values_of[self.observer.next_index] = [value.index for value, _ in returned]
+            self.observer.values_of[self.observer.next_number] = [value.index for value, _ in returned]
         records = self.observer.module("module_exit", frame, [tensor for _, tensor in returned])
         for (value, _), record in zip(returned, records, strict=False):
             _save(value, record)
