@@ -120,7 +120,7 @@ def log_forward_pass(
         train_mode=train_mode,
         detach_saved_tensors=detach_saved_tensors,
     )
-    picture = _picture(log_forward_pass, vis_mode, drawing)
+    picture = _picture(log_forward_pass, vis_mode, drawing, model if module is None else None)
     args, kwargs = model_arguments(model, input_args, input_kwargs)
     with _streaming(options) as stream:
         recording, error = recorded(model, module, args, kwargs, options, stream)
@@ -198,13 +198,15 @@ def show_model_graph(
     """
     from .draw.show import draw
 
-    options = _picture(show_model_graph, vis_mode, drawing)
+    options = _picture(show_model_graph, vis_mode, drawing, model)
     if options is None:
         raise ArgumentError('vis_mode is "unrolled" or "rolled": with "none" there is nothing to draw')
     return draw(get_model_metadata(model, input_args, input_kwargs, random_seed=random_seed), options)
 
 
-def _picture(function: Callable[..., Any], vis_mode: Any, drawing: dict[str, Any]) -> DrawOptions | None:
+def _picture(
+    function: Callable[..., Any], vis_mode: Any, drawing: dict[str, Any], model: nn.Module | None
+) -> DrawOptions | None:
     """The options of a picture that `function` is to draw, checked before the model runs; None if none is wanted."""
     if vis_mode == "none" and not drawing:
         return None
@@ -223,7 +225,7 @@ def _picture(function: Callable[..., Any], vis_mode: Any, drawing: dict[str, Any
     options = DrawOptions.checked(**drawing, **({"vis_mode": vis_mode} if wanted else {}))
     if not wanted:
         return None
-    check_before_the_run(options)
+    check_before_the_run(options, model)
     return options
 
 

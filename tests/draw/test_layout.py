@@ -11,6 +11,7 @@ from tests.draw.geometry import faults
 
 from torchlens.draw.elements import Edge, Group, Node, Text, View
 from torchlens.draw.layout import Layout, Rect, lay_out
+from torchlens.draw.place import GAP
 
 TEXTS = st.text(st.sampled_from("abcdeWi_:@.0123 <&>\"'\u03b1\u4e2d\u00d7-"), max_size=20) | st.just("conv2d_1_1")
 LINES = st.lists(st.builds(Text, TEXTS, st.booleans()), min_size=1, max_size=4).map(tuple)
@@ -206,3 +207,20 @@ def test_the_checker_sees_planted_faults(fault: str, expected: str) -> None:
             start, *rest = layout.edges[4]
             layout.edges[4] = [start, (start[0], start[1] + 15), (start[0], start[1] + 5), *rest]
     assert any(expected in found for found in faults(view, layout)), faults(view, layout)
+
+
+@pytest.mark.parametrize("fan", ["out", "in"])
+def test_a_wide_fan_is_one_row(fan: str) -> None:
+    """What one tensor feeds, or what feeds one, stands side by side, no farther apart than needed."""
+    many = [Node(f"n{index}", (Text(f"sin_{index}"),)) for index in range(300)]
+    one = Node("one", (Text("cat_1_301"),))
+    view = View(
+        (),
+        (one, *many) if fan == "out" else (*many, one),
+        tuple(Edge("one", node.id) if fan == "out" else Edge(node.id, "one") for node in many),
+    )
+    layout = lay_out(view)
+    assert faults(view, layout) == []
+    assert len({rect.y for rect in layout.nodes}) == 2
+    assert layout.width <= sum(rect.width for rect in layout.nodes) + GAP * len(many)
+    assert layout.height < 600

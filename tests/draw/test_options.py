@@ -58,6 +58,17 @@ def test_wrong_arguments_fail_before_the_model_runs(what: str, tmp_path: Path) -
     assert model.runs == 0
 
 
+@pytest.mark.parametrize("what", [{"module": "rellu"}, {"vis_expand": {"rellu"}}, {"vis_collapse": "rellu"}])
+def test_a_module_that_is_not_there_fails_before_the_model_runs(what: dict[str, Any], tmp_path: Path) -> None:
+    model = Counting()
+    model.relu = nn.ReLU()
+    with pytest.raises(tl.LayerNotFoundError, match="no module 'rellu'; did you mean 'relu'"):
+        tl.show_model_graph(model, torch.rand(2), vis_outpath=tmp_path / "graph", **what)
+    with pytest.raises(tl.LayerNotFoundError, match="never called"):
+        tl.show_model_graph(model, torch.rand(2), vis_outpath=tmp_path / "graph", module="relu:1")
+    assert model.runs == 1
+
+
 def test_paths_that_cannot_be_written_fail_before_the_model_runs(tmp_path: Path) -> None:
     model = Counting()
     (tmp_path / "file").write_text("")

@@ -461,3 +461,12 @@ def test_a_forward_pass_cut_short() -> None:
     view = view_of(caught.value.partial_log)  # type: ignore[attr-defined]
     assert [each.id for each in view.nodes] == ["input_1_0", "mul_1_1"]
     assert view.notes == ("cut short: the forward pass raised an exception here",)
+
+
+def test_jagged_tensors_that_were_not_saved() -> None:
+    """Their size in bytes is not known, which keeps nobody from a picture or a print."""
+    case = next(case for case in CASES if case.name == "jagged_tensors")
+    log = tl.get_model_metadata(case.build(), case.inputs())
+    words = {node.id: node.lines[1].text for node in view_of(log).nodes}
+    assert any("x?x" in text and "(0 B)" in text for text in words.values())
+    assert "nestedviewfromjagged" in str(log)

@@ -50,18 +50,26 @@ def read_small_file(folder: Path, name: str, limit: int) -> bytes:
         return file.read(limit)
 
 
-def write_durably(path: Path, data: bytes) -> None:
+def write_file(path: Path, data: bytes) -> None:
     with writing(path), open(path, "wb") as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+
+
+def sync_with_files(folder: Path) -> None:
+    """Wait until a folder and the files in it are on the disk."""
+    for path in folder.iterdir():
+        _sync(path, os.O_RDWR)
+    sync_folder(folder)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder as durable as the files; not every system can."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    """Wait until the names in a folder are on the disk; not every system can."""
+    if hasattr(os, "O_DIRECTORY"):
+        _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags)
     try:
         os.fsync(descriptor)
     finally:

@@ -1,5 +1,8 @@
 """Put a finished folder in place of another, so that at every moment one of the two is there and whole.
 
+Also if the power fails: what is replaced goes only when the new folder is on the disk. Where nothing is replaced there
+is nothing to lose but what was just written, and nobody waits for the disk.
+
 Linux can exchange two folders in one step. Elsewhere the old one steps aside under a hidden name before the new one
 takes its place; if the process dies in between, `put_back` finds it there.
 """
@@ -16,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BundleError
-from .files import MANIFEST, sync_folder
+from .files import MANIFEST, sync_folder, sync_with_files
 
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100  # paths are relative to the working folder, as everywhere
@@ -31,8 +34,8 @@ def replace(path: Path, new: Path) -> None:
     """Give a finished folder the name it is to have. What had the name goes when the new one is there for good."""
     if not os.path.lexists(path):
         os.rename(new, path)
-        sync_folder(path.parent)
         return
+    sync_with_files(new)
     old = new if _exchange(new, path) else _in_two_steps(path, new)
     sync_folder(path.parent)
     (old / MANIFEST).unlink(missing_ok=True)  # first, so that a part of it is never taken for a bundle

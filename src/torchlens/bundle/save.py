@@ -14,7 +14,7 @@ from ..capture.records import Recording
 from ..capture.surroundings import collector_held_off
 from ..errors import BundleError
 from .encode import RecordEncoder, write_tables
-from .files import FORMAT, MANIFEST, METADATA, SCHEMA, sync_folder, write_durably, writing
+from .files import FORMAT, MANIFEST, METADATA, SCHEMA, write_file, writing
 from .hashing import hash_of
 from .replace import beside, replace
 from .rows import Tables
@@ -80,7 +80,7 @@ class Names:
 def finish(folder: Path, tables: Tables, shards: Sequence[ShardEntry]) -> None:
     """Write metadata and manifest; with the manifest the folder becomes a bundle."""
     metadata = _dump(tables)
-    write_durably(folder / METADATA, metadata)
+    write_file(folder / METADATA, metadata)
     manifest = {
         "format": FORMAT,
         "schema": SCHEMA,
@@ -90,9 +90,8 @@ def finish(folder: Path, tables: Tables, shards: Sequence[ShardEntry]) -> None:
     }
     with writing(folder / MANIFEST):
         unfinished = folder / (MANIFEST + ".tmp")
-        write_durably(unfinished, json.dumps(manifest, indent=1).encode())
+        write_file(unfinished, json.dumps(manifest, indent=1).encode())
         os.replace(unfinished, folder / MANIFEST)
-        sync_folder(folder)
 
 
 def _dump(tables: Tables) -> bytes:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,7 +32,7 @@ DTYPES = {
 _ITEM_SIZES = {name: dtype.itemsize for dtype, name in DTYPES.items()}
 
 _LARGEST_HEADER = 100_000_000  # as in safetensors itself
-_SYNC = 32 << 20  # bytes after which the disk is told to begin
+_LARGE = 1 << 20  # bytes from which on it is worth while to hash in another thread
 _HEADER_LINE = 300  # bytes that a tensor takes in the header, or less
 
 
@@ -74,9 +74,7 @@ class ShardWriter:
         self._hashes: dict[str, str] = {}
         self._used = 0  # bytes of data
         self._header_used = 0
-        self._pool = ThreadPoolExecutor(1)
-        self._syncing: Future[None] | None = None
-        self._synced = 0  # bytes of data that are on the disk, or will be when that is done
+        self._hasher: ThreadPoolExecutor | None = None
         self.entries: list[ShardEntry] = []
 
     def append(self, name: str, dtype: str, shape: Sequence[int], data: memoryview) -> Blob:
@@ -92,7 +90,6 @@ class ShardWriter:
         self._header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [self._used, end]}
         self._used = end
         self._header_used += line
-        self._sync_behind()
         return Blob(len(self.entries), name)
 
     def last(self) -> Location:
@@ -105,15 +102,20 @@ class ShardWriter:
         """Finish the last file; return what the manifest has to say about all of them."""
         if self._file is not None:
             self._finish()
-        self._pool.shutdown()
+        self._end()
         return self.entries
 
     def abandon(self) -> None:
         """Let go of everything, leaving the last file as it is."""
-        self._pool.shutdown()
         if self._file is not None:
             self._file.close()
             self._file = None
+        self._end()
+
+    def _end(self) -> None:
+        if self._hasher is not None:
+            self._hasher.shutdown()
+            self._hasher = None
 
     def _begin(self, line: int) -> None:
         self._room = max(self._room, line + 120)
@@ -122,43 +124,29 @@ class ShardWriter:
             self._file = open(path, "xb", buffering=0)  # noqa: SIM115
             self._file.seek(8 + self._room)
         self._header, self._hashes = {}, {}
-        self._used = self._header_used = self._synced = 0
+        self._used = self._header_used = 0
 
     def _write(self, data: memoryview) -> str:
-        """Write bytes; return their hash."""
-        hashed = new_hash()
+        """Write bytes; return their hash. Neither hashing nor writing holds up the other."""
+        hashed: Callable[[], str] | None = None
+        if data.nbytes >= _LARGE:
+            self._hasher = self._hasher or ThreadPoolExecutor(1)
+            hashed = self._hasher.submit(hash_of, data).result
         with writing(self._folder / shard_name(len(self.entries))):
             for start in range(0, data.nbytes, PIECE):
                 rest = data[start : start + PIECE]
-                hashed.update(rest)
                 while rest.nbytes:
                     rest = rest[self._file.write(rest) :]
-        return hashed.hexdigest()
-
-    def _sync_behind(self) -> None:
-        """Have the disk work already while more is written: at the end little is left to wait for."""
-        if self._used - self._synced < _SYNC or (self._syncing is not None and not self._syncing.done()):
-            return
-        self._wait_for_disk()
-        self._synced = self._used
-        self._syncing = self._pool.submit(os.fsync, self._file.fileno())
-
-    def _wait_for_disk(self) -> None:
-        with writing(self._folder / shard_name(len(self.entries))):
-            if self._syncing is not None:
-                self._syncing.result()
-        self._syncing = None
+        return hashed() if hashed is not None else hash_of(data)
 
     def _finish(self) -> None:
         name = shard_name(len(self.entries))
-        self._wait_for_disk()
         header = json.dumps({"__metadata__": self._hashes, **self._header}, separators=(",", ":")).encode()
         assert len(header) <= self._room
         header = header.ljust(self._room)
         with writing(self._folder / name):
             self._file.seek(0)
             self._write(memoryview(self._room.to_bytes(8, "little") + header))
-            os.fsync(self._file.fileno())
             self._file.close()
         self._file = None
         self.entries.append(ShardEntry(name, 8 + self._room + self._used, hash_of(header)))

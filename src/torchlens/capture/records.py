@@ -148,7 +148,7 @@ class Value:
         """Elements times their size; 0 for a nested tensor that was not saved, whose shape does not tell."""
         if isinstance(self.kept, Tensor) and (self._facts is None or self.kept.is_nested):
             return self.kept.numel() * self.kept.element_size()
-        if -1 in self.shape:
+        if -1 in self.shape or not all(type(size) is int for size in self.shape):  # jagged: one size is a symbol
             return self.kept.nbytes if isinstance(self.kept, Stored) else 0
         return self.shape.numel() * self.dtype.itemsize
 

@@ -20,43 +20,54 @@ _COMMUTATIVE = frozenset(
 )
 
 
-@dataclass
+@dataclass(slots=True)
 class Link:
     """All that goes from one spot to another."""
 
     source: Spot
     target: Spot
     first: tuple[int, int]  # the first two entries that it connects
+    leaving: set[int]  # the passes of the source in which it does
+    arriving: set[int]  # the passes of the target
     arguments: dict[str, None] = field(default_factory=dict)  # what it is given as, in order, each once
-    leaving: set[int] = field(default_factory=set)  # the passes of the source in which it does
-    arriving: set[int] = field(default_factory=set)  # the passes of the target
     dashed: bool = True
     begins_condition: bool = False
 
 
+_ONLY_ONE = {1}  # shared by the links of all nodes that have no more passes
+
+
+def _passes_of(spot: Spot) -> set[int]:
+    """To be filled, unless there is no question which."""
+    return set() if spot.passes > 1 else _ONLY_ONE
+
+
 def find_links(plan: Plan) -> list[Link]:
-    graph = plan.graph
-    starts = set(graph.conditions.starts)
+    graph, spot_of = plan.graph, plan.spot_of
+    starts, from_input = set(graph.conditions.starts), graph.from_input
     found: dict[tuple[str, str], Link] = {}
-    for place, target in plan.spot_of.items():
+    for place, target in spot_of.items():
         if target.end:
             continue
-        parents = [p for p in graph.parents[place] if p in plan.spot_of and not plan.hidden_links(p, place)]
+        parents = [p for p in graph.parents[place] if p in spot_of and not plan.hidden_links(p, place)]
         arguments = _arguments(graph, place) if target.box is None and len(parents) > 1 else {}
         for parent in parents:
-            source = plan.spot_of[parent]
+            source = spot_of[parent]
             leaving = plan.pass_of(parent) if source.passes > 1 else 1
             arriving = plan.pass_of(place) if target.passes > 1 else 1
             if source is target and leaving == arriving:
                 continue  # inside a collapsed module
-            link = found.get((source.id, target.id))
+            key = source.id, target.id
+            link = found.get(key)
             if link is None:
-                link = found[source.id, target.id] = Link(source, target, (parent, place))
-            for argument in arguments.get(parent, ()):
-                link.arguments[argument] = None
-            link.leaving.add(leaving)
-            link.arriving.add(arriving)
-            link.dashed &= not graph.from_input[parent]
+                link = found[key] = Link(source, target, (parent, place), _passes_of(source), _passes_of(target))
+            if arguments:
+                link.arguments |= dict.fromkeys(arguments.get(parent, ()))
+            if source.passes > 1:
+                link.leaving.add(leaving)
+            if target.passes > 1:
+                link.arriving.add(arriving)
+            link.dashed &= not from_input[parent]
             link.begins_condition |= target.box is None and (parent, place) in starts
     return [*found.values(), *_links_to_the_outputs(plan)]
 
@@ -68,14 +79,14 @@ def _links_to_the_outputs(plan: Plan) -> Iterator[Link]:
             passes = {plan.pass_of(place) for place in spot.places}
             dashed = not any(plan.graph.from_input[place] for place in spot.places)
             for place in {plan.spot_of[place].id: place for place in spot.places}.values():
-                yield Link(plan.spot_of[place], spot, (place, place), {}, passes, passes, dashed)
+                yield Link(plan.spot_of[place], spot, (place, place), passes, passes, dashed=dashed)
 
 
 def make_edge(link: Link, theme: Theme) -> Edge:
     arguments = (Text(", ".join(link.arguments)),) if link.arguments else ()
     return Edge(
-        source=link.source.id,
-        target=link.target.id,
+        link.source.id,
+        link.target.id,
         label=(Text("IF", bold=True),) if link.begins_condition else (),
         tail_label=_passes("Out", link.leaving, link.source),
         head_label=arguments + _passes("In", link.arriving, link.target),

@@ -11,7 +11,7 @@ from .boxes import BoxPath, Nesting
 _MOST_BOXES_IN_A_BLOCK = 4
 
 
-@dataclass
+@dataclass(slots=True)
 class Unit:
     """What becomes one node unless it is collapsed or folded: an operation, or in a rolled picture a layer."""
 

@@ -14,7 +14,7 @@ from .arrange import Arrangement, arrange, plan
 from .elements import Text, View
 from .lanes import LONG
 from .measure import EDGE_SIZE, GROUP_SIZE, NODE_SIZE, block_size, node_size, wrapped
-from .nesting import Nesting, Piece, Point, nest
+from .nesting import OUTSIDE, Nesting, Piece, Point, nest
 from .repeats import Repeats
 from .room import ARROW, ASIDE, BESIDE, CONVERGE, Box, Plan
 from .zones import slots_width
@@ -128,13 +128,18 @@ def _node_boxes(view: View, nesting: Nesting, lines: list[tuple[Text, ...]], upr
         if len(streams) > 1 or nesting.streams[streams[0]].label or nesting.streams[streams[0]].backward:
             _make_exits(boxes[node_number], nesting, streams, upright)
     for container in nesting.containers:
-        arriving: dict[int, list[Piece]] = {}
+        labelled: dict[int, list[Piece]] = {}  # by child: all that arrive where a label stands
         for piece in container.pieces.values():
-            if piece.head >= 0:
-                arriving.setdefault(container.children[piece.head], []).append(piece)
-        for child, pieces in arriving.items():
-            if child < len(view.nodes):
-                _make_head_room(boxes[child], pieces)
+            if piece.head != OUTSIDE and container.children[piece.head] < len(boxes):
+                boxes[container.children[piece.head]].head_room = ARROW
+                if piece.head_label:
+                    labelled[piece.head] = []
+        if labelled:
+            for piece in container.pieces.values():
+                if piece.head in labelled:
+                    labelled[piece.head].append(piece)
+            for child, pieces in labelled.items():
+                _make_room_for_labels(boxes[container.children[child]], pieces)
     boxes.extend(Box(0.0, 0.0, 0.0) for _ in nesting.containers)
     return boxes
 
@@ -147,28 +152,27 @@ def _make_exits(box: Box, nesting: Nesting, streams: list[int], upright: bool) -
     if any(nesting.streams[stream].backward for stream in streams):
         box.tail_room = ARROW  # theirs point at this side
     if not tallest:  # the forward edges leave in the middle, the backward ones beside them
-        for index, stream in enumerate(streams):
-            box.exits[stream] = min(index * ASIDE, 0.7 * box.half)
+        box.exits = {stream: min(index * ASIDE, 0.7 * box.half) for index, stream in enumerate(streams)}
         return
     widths = [ASIDE + (across + BESIDE if across else 0.0) for across, _ in sizes]
     total = sum(widths)
     at = -total / 2 if len(streams) > 1 else -ASIDE / 2
+    exits = {}
     for stream, width in zip(streams, widths, strict=True):
-        box.exits[stream] = at + ASIDE / 2
+        exits[stream] = at + ASIDE / 2
         at += width
-    farthest = max(abs(offset) for offset in box.exits.values())
+    box.exits = exits
+    farthest = max(map(abs, exits.values()))
     converges = farthest > 0.7 * box.half
     if converges:
-        box.exit_ports = {stream: offset * 0.7 * box.half / farthest for stream, offset in box.exits.items()}
+        box.exit_ports = {stream: offset * 0.7 * box.half / farthest for stream, offset in exits.items()}
     box.left, box.right = max(box.left, total / 2 if len(streams) > 1 else 0.0), max(box.right, at)
     box.tail_room = max(box.tail_room, tallest + 3) + (CONVERGE if converges else 0.0)
 
 
-def _make_head_room(box: Box, pieces: list[Piece]) -> None:
+def _make_room_for_labels(box: Box, pieces: list[Piece]) -> None:
+    """Where lines arrive at a node."""
     tallest = max(piece.head_label_size[1] for piece in pieces)
-    box.head_room = ARROW
-    if not tallest:
-        return
     if len(pieces) == 1:
         box.right = max(box.right, BESIDE + pieces[0].head_label_size[0] + ASIDE / 2)
     else:

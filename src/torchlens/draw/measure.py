@@ -10,6 +10,7 @@ import itertools
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from operator import truediv
 
 from .elements import Text
 
@@ -72,9 +73,10 @@ def block_size(lines: Iterable[Text], size: float) -> tuple[float, float]:
 
 def wrapped(lines: Sequence[Text], size: float, widest: float = WIDEST) -> tuple[Text, ...]:
     """The same lines, those that are too long cut into several; no character is lost."""
-    if all(len(line.text) * size < widest and "\n" not in line.text for line in lines):
-        return tuple(lines)
-    return tuple(Text(part, line.bold) for line in lines for part in _wrap(line, size, widest))
+    for text, _ in lines:
+        if len(text) * size >= widest or "\n" in text:
+            return tuple(Text(part, line.bold) for line in lines for part in _wrap(line, size, widest))
+    return tuple(lines)
 
 
 def _wrap(line: Text, size: float, widest: float) -> list[str]:
@@ -110,26 +112,22 @@ DEPTH = 7.0  # of a box3d's sides
 
 def node_size(lines: Sequence[Text], shape: str) -> tuple[float, float]:
     """Width and height of a node with room for its text."""
-    width, height = block_size(lines, NODE_SIZE)
+    widths = [text_width(text, NODE_SIZE, bold) for text, bold in lines]
+    height = len(widths) * NODE_SIZE * LEADING
     if shape == "box":
-        return max(width + 16, 36.0), height + 10
+        return max([20.0, *widths]) + 16, height + 10
     if shape == "box3d":
-        return max(width + 16, 36.0) + DEPTH, height + 10 + DEPTH
-    return _ellipse_size(lines, height)
-
-
-def _ellipse_size(lines: Sequence[Text], height: float) -> tuple[float, float]:
-    """The ellipse that holds the corners of every line; a short first or last line lets it be narrower."""
-    half = height * 0.66 + 3
-    widest = 18.0
-    for line, share in zip(lines, _shares(len(lines), height, half), strict=True):
-        widest = max(widest, text_width(line.text, NODE_SIZE, line.bold) / 2 / share)
-    return 2 * widest + 10, 2 * half
+        return max([20.0, *widths]) + 16 + DEPTH, height + 10 + DEPTH
+    # the ellipse that holds the corners of every line; a short first or last line lets it be narrower
+    half, shares = _ellipse(len(widths))
+    return max([36.0, *map(truediv, widths, shares)]) + 10, 2 * half
 
 
 @lru_cache(maxsize=1_000)
-def _shares(lines: int, height: float, half: float) -> list[float]:
-    """How much of an ellipse's width each line can use."""
+def _ellipse(lines: int) -> tuple[float, list[float]]:
+    """Half the height of an ellipse around so many lines, and how much of its width each line can use."""
     line_height = NODE_SIZE * LEADING
+    height = lines * line_height
+    half = height * 0.66 + 3
     edges = [abs(index * line_height - height / 2) for index in range(lines + 1)]
-    return [(1 - (max(pair) / half) ** 2) ** 0.5 for pair in itertools.pairwise(edges)]
+    return half, [(1 - (max(pair) / half) ** 2) ** 0.5 for pair in itertools.pairwise(edges)]

@@ -5,20 +5,11 @@ from __future__ import annotations
 import zlib
 from functools import lru_cache
 
-from ..errors import ArgumentError
 from .measure import text_width
 from .picture import Box, Mark, Oval, Path, Picture, Shape, Style, Words
+from .theme import color as as_hex
 
 LARGEST = 14_400.0  # of a page, in its units; larger ones get larger units
-
-_NAMED = {
-    "black": "#000000", "white": "#ffffff", "red": "#ff0000", "green": "#008000", "lime": "#00ff00",
-    "blue": "#0000ff", "yellow": "#ffff00", "orange": "#ffa500", "purple": "#800080", "pink": "#ffc0cb",
-    "brown": "#a52a2a", "cyan": "#00ffff", "magenta": "#ff00ff", "gray": "#808080", "grey": "#808080",
-    "lightgray": "#d3d3d3", "lightgrey": "#d3d3d3", "darkgray": "#a9a9a9", "darkgrey": "#a9a9a9", "gold": "#ffd700",
-    "lightblue": "#add8e6", "lightgreen": "#90ee90", "salmon": "#fa8072", "teal": "#008080", "navy": "#000080",
-    "maroon": "#800000", "olive": "#808000", "silver": "#c0c0c0", "violet": "#ee82ee", "tomato": "#ff6347",
-}  # fmt: skip
 
 
 def print_pdf(picture: Picture) -> bytes:
@@ -155,12 +146,5 @@ def _rgb(color: str) -> str:
     >>> _rgb("#ff8000")
     '1 0.502 0'
     """
-    digits = _NAMED.get(color.lower(), color).removeprefix("#")
-    if len(digits) == 3:
-        digits = "".join(2 * digit for digit in digits)
-    try:
-        if len(digits) != 6:
-            raise ValueError
-        return " ".join(f"{int(digits[at : at + 2], 16) / 255:.3g}" for at in (0, 2, 4))
-    except ValueError:
-        raise ArgumentError(f"can't put the colour {color!r} into a PDF: give it as '#RRGGBB'") from None
+    digits = as_hex(color)
+    return " ".join(f"{int(digits[at : at + 2], 16) / 255:.3g}" for at in (1, 3, 5))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 from .elements import Edge, Legend, Node, Text, View
@@ -84,7 +85,8 @@ class Picture:
     background: str
     heading: Mark
     origin: tuple[float, float]  # of the graph
-    graph: list[Mark]  # in its own coordinates
+    graph: Iterator[Mark]  # in its own coordinates; made as they are printed, and not kept
+    gradients: set[tuple[str, str]]  # all that fills are painted in
 
 
 def picture_of(view: View) -> Picture:
@@ -93,23 +95,24 @@ def picture_of(view: View) -> Picture:
     heading, heading_width, heading_height = _heading(view)
     width = max(layout.width, heading_width)
     left, top = MARGIN + (width - layout.width) / 2, MARGIN + heading_height
-    graph = [*_groups(view, layout), *_edges(view, layout), *_nodes(view, layout), *_labels(view, layout)]
+    graph = chain(_groups(view, layout), _edges(view, layout), _nodes(view, layout), _labels(view, layout))
+    gradients = {(node.fill, node.fill2) for node in view.nodes if node.fill and node.fill2}
+    gradients |= {(s.style.fill, s.style.fill2) for s in heading.shapes if s.style.fill and s.style.fill2}
     height = top + layout.height + MARGIN
-    return Picture(width + 2 * MARGIN, height, view.background, heading, (left, top), graph)
+    return Picture(width + 2 * MARGIN, height, view.background, heading, (left, top), graph, gradients)
 
 
 # ---- the graph ------------------------------------------------------------------------------------------------
 
 
-def _groups(view: View, layout: Layout) -> list[Mark]:
-    return [
-        Mark([Box(rect, Style(group.fill, group.line, group.pen, group.dashed))])
-        for group, rect in zip(view.groups, layout.groups, strict=True)
-    ]
+def _groups(view: View, layout: Layout) -> Iterator[Mark]:
+    for group, rect in zip(view.groups, layout.groups, strict=True):
+        yield Mark([Box(rect, Style(group.fill, group.line, group.pen, group.dashed))])
 
 
-def _edges(view: View, layout: Layout) -> list[Mark]:
-    return [Mark(_arrow(edge, route)) for edge, route in zip(view.edges, layout.edges, strict=True)]
+def _edges(view: View, layout: Layout) -> Iterator[Mark]:
+    for edge, route in zip(view.edges, layout.edges, strict=True):
+        yield Mark(_arrow(edge, route))
 
 
 def _arrow(edge: Edge, route: Route) -> list[Shape]:
@@ -139,11 +142,9 @@ def _arrow_styles(line: str, pen: float, dashed: bool) -> tuple[Style, Style]:
     return Style(None, line, pen, dashed), Style(line, None)
 
 
-def _nodes(view: View, layout: Layout) -> list[Mark]:
-    return [
-        Mark(_outline(node, rect), _node_words(node, rect, lines), node.tooltip)
-        for node, rect, lines in zip(view.nodes, layout.nodes, layout.node_lines, strict=True)
-    ]
+def _nodes(view: View, layout: Layout) -> Iterator[Mark]:
+    for node, rect, lines in zip(view.nodes, layout.nodes, layout.node_lines, strict=True):
+        yield Mark(_outline(node, rect), _node_words(node, rect, lines), node.tooltip)
 
 
 def _outline(node: Node, rect: Rect) -> list[Shape]:
@@ -177,16 +178,16 @@ def _node_words(node: Node, rect: Rect, lines: tuple[Text, ...]) -> list[Words]:
     return words
 
 
-def _labels(view: View, layout: Layout) -> list[Mark]:
+def _labels(view: View, layout: Layout) -> Iterator[Mark]:
     """Labels of groups and edges; the label that several edges share is painted once."""
-    marks = [Mark([], _block(label, view.groups[label.owner].font)) for label in layout.group_labels]
+    for label in layout.group_labels:
+        yield Mark([], _block(label, view.groups[label.owner].font))
     seen = set()
     for label in layout.edge_labels:
         color = view.edges[label.owner].line
         if (label.lines, label.rect) not in seen:
             seen.add((label.lines, label.rect))
-            marks.append(Mark([], _block(label, view.font if color == "#000000" else color)))
-    return marks
+            yield Mark([], _block(label, view.font if color == "#000000" else color))
 
 
 def _block(label: Label, color: str) -> list[Words]:
@@ -239,7 +240,7 @@ def _legend(mark: Mark, legend: Legend, y: float, font: str) -> tuple[float, flo
     x = start = MARGIN + text_width(legend.low, size) + 6
     step, height = BAR
     colors = legend.colors if len(legend.colors) > 1 else legend.colors * 2
-    for color, following in itertools.pairwise(colors):
+    for color, following in pairwise(colors):
         # each step reaches a little under the next, so that no gap shows between them
         reach = step + (0.5 if x < start + step * (len(colors) - 2) else 0.0)
         mark.shapes.append(Box(Rect(x, y + 1, reach, height), Style(color, None, fill2=following)))

@@ -22,8 +22,6 @@ class Items:
     pinned: list[bool] = field(default_factory=list)  # belongs to the trunk, whose axis is at 0
     down: list[list[Link]] = field(default_factory=list)  # to the layer before
     up: list[list[Link]] = field(default_factory=list)  # to the layer after
-    strong_down: list[list[Link]] = field(default_factory=list)  # those of them that should be straight
-    strong_up: list[list[Link]] = field(default_factory=list)
     layers: list[list[int]] = field(default_factory=list)
 
     def add(self, layer: int, left: float, right: float, box: bool, pinned: bool) -> int:
@@ -34,18 +32,12 @@ class Items:
         self.pinned.append(pinned)
         self.down.append([])
         self.up.append([])
-        self.strong_down.append([])
-        self.strong_up.append([])
         self.layers[layer].append(item)
         return item
 
     def link(self, lower: int, upper: int, lower_offset: float, upper_offset: float, weight: float) -> None:
-        up, down = (upper, lower_offset, upper_offset, weight), (lower, upper_offset, lower_offset, weight)
-        self.up[lower].append(up)
-        self.down[upper].append(down)
-        if weight >= TRUNK:
-            self.strong_up[lower].append(up)
-            self.strong_down[upper].append(down)
+        self.up[lower].append((upper, lower_offset, upper_offset, weight))
+        self.down[upper].append((lower, upper_offset, lower_offset, weight))
 
 
 def place(items: Items) -> list[float]:
@@ -120,9 +112,14 @@ def _positions(items: Items, rounds: int = 2) -> list[float]:
     both = [before + after for before, after in zip(down, up, strict=True)]
     _place_layers(forth, both, pinned, across)
     # a mean of both neighbours bends what should be straight: follow only one of them, and then only the other
-    _place_layers(forth, items.strong_down, pinned, across)
-    _place_layers(back, items.strong_up, pinned, across)
+    _place_layers(forth, _strong(down), pinned, across)
+    _place_layers(back, _strong(up), pinned, across)
     return across
+
+
+def _strong(links: list[list[Link]]) -> list[list[Link]]:
+    """Those that should be straight."""
+    return [[link for link in near if link[3] >= TRUNK] for near in links]
 
 
 def _offsets(items: Items, layer: list[int]) -> list[float]:
@@ -142,29 +139,47 @@ def _offsets(items: Items, layer: list[int]) -> list[float]:
 def _place_layers(
     layers: list[tuple[list[int], list[float]]], links: list[list[Link]], pinned: list[bool], across: list[float]
 ) -> None:
-    """Each layer in turn as near as can be to where its links want it (isotonic regression)."""
+    """Each layer in turn as near as can be to where its links want it."""
     for layer, offsets in layers:
-        blocks: list[tuple[float, float, int]] = []  # wish times weight, weight, how many items
+        starts, weights = [], []  # where the layer would begin if it were up to each of its items, and how strongly
         for item, offset in zip(layer, offsets, strict=True):
             if pinned[item]:
-                wish, weight = 0.0, PINNED
-            else:
-                wish = weight = 0.0
+                start, weight = -offset, PINNED
+            elif len(links[item]) == 1:
+                other, here, there, weight = links[item][0]
+                start = across[other] + there - here - offset
+            elif links[item]:
+                start = weight = 0.0
                 for other, here, there, link_weight in links[item]:
-                    wish += (across[other] + there - here) * link_weight
+                    start += (across[other] + there - here) * link_weight
                     weight += link_weight
-                if weight:
-                    wish /= weight
-                else:
-                    wish, weight = across[item], 1.0
-            total, count = (wish - offset) * weight, 1
-            while blocks and blocks[-1][0] * weight >= total * blocks[-1][1]:
-                more_total, more_weight, more = blocks.pop()
-                total, weight, count = total + more_total, weight + more_weight, count + more
-            blocks.append((total, weight, count))
-        index = 0
-        for total, weight, count in blocks:
-            start = total / weight
-            for _ in range(count):
-                across[layer[index]] = start + offsets[index]
-                index += 1
+                start = start / weight - offset
+            else:
+                start, weight = across[item] - offset, 1.0
+            starts.append(start)
+            weights.append(weight)
+        if len(layer) == 2:  # as most layers of a long picture: the path and a line beside it
+            low, high = starts
+            if low >= high:
+                less, more = weights
+                low = high = (low * less + high * more) / (less + more)
+            across[layer[0]], across[layer[1]] = low + offsets[0], high + offsets[1]
+        else:
+            for item, start, offset in zip(layer, _pooled(starts, weights), offsets, strict=True):
+                across[item] = start + offset
+
+
+def _pooled(wishes: list[float], weights: list[float]) -> list[float]:
+    """The numbers nearest to the wishes none of which is smaller than the one before it (isotonic regression).
+
+    >>> _pooled([3.0, 1.0, 9.0], [1.0, 1.0, 1.0])
+    [2.0, 2.0, 9.0]
+    """
+    pools: list[tuple[float, float, int]] = []  # their common number, weight, and how many they are
+    for at, weight in zip(wishes, weights, strict=True):
+        count = 1
+        while pools and pools[-1][0] >= at:
+            before, more, members = pools.pop()
+            at, weight, count = (at * weight + before * more) / (weight + more), weight + more, count + members
+        pools.append((at, weight, count))
+    return [at for at, _, count in pools for _ in range(count)]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..log.model_log import ModelLog
 
 
-@dataclass
+@dataclass(slots=True)
 class Spot:
     """A node to be: an operation, a layer (rolled), a collapsed module, or where a submodule begins or ends."""
 
@@ -57,8 +57,12 @@ def make_plan(log: ModelLog, options: DrawOptions) -> Plan:
     graph = log.graph
     nesting = Nesting(graph, options.vis_mode == "rolled", options.module)
     plan = Plan(graph, nesting)
-    shown = [p for p in range(len(graph.entries)) if not _is_hidden_buffer(graph, p, options.vis_buffers)]
-    inside = [place for place in shown if nesting.in_focus(place)]
+    shown = [
+        place
+        for place, value in enumerate(graph.entries)
+        if value.role not in ("buffer", "update") or _is_shown_buffer(graph, place, options.vis_buffers)
+    ]
+    inside = shown if nesting.focus is None else [place for place in shown if nesting.in_focus(place)]
     _add_entering(plan, inside, set(shown))
     _add_units(plan, _units(nesting, graph, inside), _is_collapsed(log, nesting, options), options.vis_fold_repeats)
     _add_leaving(plan)
@@ -131,19 +135,16 @@ def prefixes(path: BoxPath) -> list[BoxPath]:
 # ---- what is left out -----------------------------------------------------------------------------------------
 
 
-def _is_hidden_buffer(graph: Graph, place: int, shown: str) -> bool:
+def _is_shown_buffer(graph: Graph, place: int, shown: str) -> bool:
     """Buffers that a layer of torch's own keeps for itself, such as running statistics, say little about a model."""
-    value = graph.entries[place]
-    if value.role not in ("buffer", "update") or shown == "always":
-        return False
-    if shown == "never":
-        return True
+    if shown != "meaningful":
+        return shown == "always"
     modules = graph.modules
-    owner = modules.numbers.get((value.address or "").rpartition(".")[0])
+    owner = modules.numbers.get((graph.entries[place].address or "").rpartition(".")[0])
     if owner is None or not modules.infos[owner].class_qualname.startswith("torch.nn."):
-        return False
+        return True
     homes = {modules.homes[child] for child in graph.children[place]}
-    return all(home >= 0 and modules.calls[home].module == owner for home in homes)
+    return any(home < 0 or modules.calls[home].module != owner for home in homes)
 
 
 def _is_collapsed(log: ModelLog, nesting: Nesting, options: DrawOptions) -> Callable[[BoxPath], bool]:

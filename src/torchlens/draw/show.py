@@ -10,6 +10,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torch import nn
+
+from ..errors import LayerNotFoundError, near
 from .elements import View
 from .options import DrawOptions, check_writable
 from .render import check_renderer, render
@@ -22,10 +25,21 @@ if TYPE_CHECKING:
 MOST_NODES_INLINE = 200
 
 
-def check_before_the_run(options: DrawOptions) -> None:
+def check_before_the_run(options: DrawOptions, model: nn.Module | None = None) -> None:
     """Raise now if the picture could not be drawn or written later."""
     check_renderer(options.renderer, options.vis_fileformat)
     check_writable(options.vis_outpath)
+    if isinstance(model, nn.Module):
+        _check_addresses(options, {name for name, _ in model.named_modules(remove_duplicate=False)})
+
+
+def _check_addresses(options: DrawOptions, known: set[str]) -> None:
+    """Raise if the options name a module that the model hasn't. Whether it is called, only a run tells."""
+    alone = [options.module.partition(":")[0]] if options.module and options.module != "self" else []
+    for chosen in (alone, options.vis_expand, options.vis_collapse):
+        for address in () if callable(chosen) else chosen:
+            if address not in known:
+                raise LayerNotFoundError(f"no module {address!r}{near(address, filter(None, known))}")
 
 
 def draw(log: ModelLog, options: DrawOptions) -> Path:

@@ -36,10 +36,17 @@ def print_svg(picture: Picture) -> bytes:
 
 def _print_mark(mark: Mark, parts: list[str]) -> None:
     if mark.tooltip:
-        parts.append(f"<g><title>{_text(mark.tooltip)}</title>")
-    parts += map(_shape, mark.shapes)
-    parts += map(_words, mark.words)
+        parts.append(_title(mark.tooltip))
+    for shape in mark.shapes:
+        parts.append(_shape(shape))
+    for words in mark.words:
+        parts.append(_words(words))
     parts.append("</g>\n" if mark.tooltip else "\n")
+
+
+@lru_cache(maxsize=1_000)
+def _title(tooltip: str) -> str:
+    return f"<g><title>{_text(tooltip)}</title>"
 
 
 def _shape(shape: Shape) -> str:
@@ -48,8 +55,13 @@ def _shape(shape: Shape) -> str:
     x, y, width, height = shape.rect
     if isinstance(shape, Box):
         return f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"{_style(shape.style)}/>'
-    rx, ry = width / 2, height / 2
-    return f'<ellipse cx="{x + rx:.1f}" cy="{y + ry:.1f}" rx="{rx:.1f}" ry="{ry:.1f}"{_style(shape.style)}/>'
+    return f'<ellipse cx="{x + width / 2:.1f}" cy="{y + height / 2:.1f}"{_oval(width, height, shape.style)}'
+
+
+@lru_cache(maxsize=10_000)
+def _oval(width: float, height: float, style: Style) -> str:
+    """All but the place of an ellipse."""
+    return f' rx="{width / 2:.1f}" ry="{height / 2:.1f}"{_style(style)}/>'
 
 
 def _commands(path: Path) -> str:
@@ -82,10 +94,10 @@ def _style(style: Style) -> str:
 
 def _words(words: Words) -> str:
     # textLength keeps the text in its place where a font with other widths is shown
-    x, y, text, width, *font = words
+    x, y, text, width, size, bold, color, centred = words
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" textLength="{width:.1f}" lengthAdjust="spacingAndGlyphs"'
-        f"{_font(*font)}>{_text(text)}</text>"
+        f"{_font(size, bold, color, centred)}>{_text(text)}</text>"
     )
 
 
@@ -108,18 +120,12 @@ def _text(text: str) -> str:
 
 
 def _gradients(picture: Picture) -> str:
-    pairs = {
-        (shape.style.fill, shape.style.fill2)
-        for mark in (picture.heading, *picture.graph)
-        for shape in mark.shapes
-        if shape.style.fill and shape.style.fill2
-    }
-    if not pairs:
+    if not picture.gradients:
         return ""
     definitions = [
         f'<linearGradient id="{_gradient_id(first, second)}"><stop offset="0" stop-color="{_text(first)}"/>'
         f'<stop offset="1" stop-color="{_text(second)}"/></linearGradient>'
-        for first, second in sorted((first, second) for first, second in pairs if first and second)
+        for first, second in sorted(picture.gradients)
     ]
     return f"<defs>{''.join(definitions)}</defs>\n"
 

@@ -67,50 +67,50 @@ class Texts:
     def node(self, spot: Spot) -> tuple[Text, ...]:
         if spot.box is not None:
             return self._module_node(spot, spot.box)
-        name = Text(("output" if spot.end == "output" else spot.id) + times(spot.passes), bold=True)
-        lines = [self._sizes(spot.places)]
+        name = ("output" if spot.end == "output" else spot.id) + times(spot.passes)
+        lines = [Text(name, bold=True), self._sizes(spot.places)]
         if not spot.end:
-            params = self.used_params(spot)
-            lines += [_params_words(tuple([param.shape for param in params]))] if params else []
-            lines += self._verdict(spot)
+            if params := self.used_params(spot):
+                lines.append(_params_text(tuple([param.shape for param in params])))
+            if self.is_condition(spot):
+                lines += self._verdict(spot)
             lines += self._address(spot)
-        return (name, *[Text(shortened(line)) for line in lines])
+        return tuple(lines)
 
-    def _sizes(self, places: list[int]) -> str:
+    def _sizes(self, places: list[int]) -> Text:
         """`5x5 (100 B)`; if passes differ, each size once."""
         entries, nbytes = self._graph.entries, self._nbytes
         if len(places) == 1:
-            return _size_words(entries[places[0]].shape, nbytes[places[0]])
-        each = [_size_words(*size) for size in dict.fromkeys([(entries[p].shape, nbytes[p]) for p in places])]
-        return ", ".join(each) if len(each) < 3 else f"{each[0]} ... {each[-1]}"
+            return _sizes_text(((entries[places[0]].shape, nbytes[places[0]]),))
+        return _sizes_text(tuple(dict.fromkeys([(entries[place].shape, nbytes[place]) for place in places])))
 
     @cached_property
     def _nbytes(self) -> list[int]:
         """By place."""
         return [value.nbytes for value in self._graph.entries]
 
-    def _address(self, spot: Spot) -> list[str]:
+    def _address(self, spot: Spot) -> list[Text]:
         """Where it is in the model: the module that does just this operation, or the buffer."""
         value = self._graph.entries[spot.places[0]]
-        if value.role in ("buffer", "update"):
-            return [f"@{value.address}"]
         leaf = self._nesting.leaf(spot.places[0])
-        if leaf is None:
+        if value.role in ("buffer", "update"):
+            address = f"@{value.address}"
+        elif leaf is None:
             return []
-        return [f"@{self._graph.modules.address(leaf)}" if self._nesting.rolled else call_name(self._graph, leaf)]
+        else:
+            address = f"@{self._graph.modules.address(leaf)}" if self._nesting.rolled else call_name(self._graph, leaf)
+        return [Text(shortened(address))]
 
-    def _verdict(self, spot: Spot) -> list[str]:
+    def _verdict(self, spot: Spot) -> list[Text]:
         """What the condition that was decided here came out as."""
-        if not self.is_condition(spot):
-            return []
         passes: dict[bool, list[int]] = {}
         for place in spot.places:
             if place in self._verdicts:
                 passes.setdefault(self._verdicts[place], []).append(self._graph.passes[place])
         if len(passes) == 1:
-            return [str(next(iter(passes))).upper()]
+            return [Text(str(next(iter(passes))).upper())]
         words = [f"{str(verdict).upper()} in {ranges(each)}" for verdict, each in passes.items()]
-        return [", ".join(words)] if words else []
+        return [Text(shortened(", ".join(words)))] if words else []
 
     @cached_property
     def _verdicts(self) -> dict[int, bool]:
@@ -129,8 +129,12 @@ class Texts:
 
     def is_condition(self, spot: Spot) -> bool:
         """Did this tensor decide something, and was it made for that?"""
-        conditions, place = self._graph.conditions, spot.places[0]
-        return place in conditions.ends and place in conditions.branch and spot.box is None
+        return spot.places[0] in self._conditions and spot.box is None
+
+    @cached_property
+    def _conditions(self) -> set[int]:
+        """By place."""
+        return self._graph.conditions.ends & self._graph.conditions.branch
 
     def _module_node(self, spot: Spot, box: BoxPath) -> tuple[Text, ...]:
         modules = self._graph.modules
@@ -193,13 +197,14 @@ class Texts:
 
 
 @lru_cache(maxsize=1_000)
-def _size_words(shape: torch.Size, nbytes: int) -> str:
-    return f"{shape_words(shape)} ({human_size(nbytes)})"
+def _sizes_text(sizes: tuple[tuple[torch.Size, int], ...]) -> Text:
+    each = [f"{shape_words(shape)} ({human_size(nbytes)})" for shape, nbytes in sizes]
+    return Text(shortened(", ".join(each) if len(each) < 3 else f"{each[0]} ... {each[-1]}"))
 
 
 @lru_cache(maxsize=1_000)
-def _params_words(shapes: tuple[torch.Size, ...]) -> str:
-    return f"params: {shapes_words(sorted([tuple(shape) for shape in shapes]))}"
+def _params_text(shapes: tuple[torch.Size, ...]) -> Text:
+    return Text(shortened(f"params: {shapes_words(sorted([tuple(shape) for shape in shapes]))}"))
 
 
 def shortened(text: str) -> str:

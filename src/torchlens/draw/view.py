@@ -104,9 +104,11 @@ class _Painter:
         if self._texts.is_condition(spot):
             return theme.condition, None
         trainable = self._texts.trainable(spot)
+        if not trainable:
+            return theme.node, None
         if len(trainable) == 2:
             return theme.trainable, theme.frozen
-        return {True: theme.trainable, False: theme.frozen}[trainable.pop()] if trainable else theme.node, None
+        return theme.trainable if True in trainable else theme.frozen, None
 
     def _tooltip(self, spot: Spot) -> str:
         if spot.box is not None:

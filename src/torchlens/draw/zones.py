@@ -248,8 +248,10 @@ def _lane_key(lane: Lane) -> tuple[int, int]:
 
 def _slots(box: Box, pieces: list[tuple[float, Piece]], axis: float) -> None:
     """Lines without labels end side by side, in the order they come from, the straightest about in the middle."""
-    pieces.sort(key=lambda arrival: arrival[0])
-    middle = min(range(len(pieces)), key=lambda index: abs(pieces[index][0] - axis))
+    middle = 0
+    if len(pieces) > 1:
+        pieces.sort(key=lambda arrival: arrival[0])
+        middle = min(range(len(pieces)), key=lambda index: abs(pieces[index][0] - axis))
     aside = pieces[middle][0] - axis
     if abs(aside) > 0.4 * box.half:
         aside = 0.0
