@@ -17,7 +17,7 @@ import torch
 from benchmarks.models import Built, chain, rnn
 from torch import Tensor, nn
 
-from torchlens.capture.session import record
+from torchlens.capture.session import run_traced
 from torchlens.graph.graph import PASSES, Graph
 from torchlens.options import Options
 
@@ -25,12 +25,12 @@ from torchlens.options import Options
 def measure(model: nn.Module, x: Tensor) -> dict[str, float]:
     """Seconds by pass."""
     with torch.no_grad():
-        recording, error = record(model, [x], {}, Options(layers_to_save=None))
+        trace, error = run_traced(model, [x], {}, Options(layers_to_save=None))
     if error is not None:
         raise error
     best: dict[str, float] = {}
     for _ in range(3):
-        graph = Graph(recording)
+        graph = Graph(trace)
         gc.collect()
         gc.disable()
         for apply in PASSES:
@@ -38,7 +38,7 @@ def measure(model: nn.Module, x: Tensor) -> dict[str, float]:
             apply(graph)
             best[apply.__name__] = min(best.get(apply.__name__, 1e9), time.perf_counter() - start)
         gc.enable()
-    return {name: 1e6 * seconds / len(recording.values) for name, seconds in best.items()}
+    return {name: 1e6 * seconds / len(trace.values) for name, seconds in best.items()}
 
 
 def show(largest: int) -> None:

@@ -130,7 +130,7 @@ def test_a_log_with_gradients_is_freed_when_it_is_dropped() -> None:
         str(log), tl.lint(log), log.grad_fns, log.backward_passes[0].layers
         kept = [weakref.ref(op.gradient) for op in log if op.gradient is not None]
         kept += [weakref.ref(op._value.saved) for op in log]
-        kept.append(weakref.ref(log._recording.gradients))
+        kept.append(weakref.ref(log._trace.gradients))
         del log
         assert [reference for reference in kept if reference() is not None] == []
         assert loss.requires_grad  # the graph is the user's
@@ -160,5 +160,5 @@ def test_hooks_do_not_keep_the_graph_alive() -> None:
     marks: list[weakref.ref[Mark]] = []
     log = tl.log_forward_pass(Model(), torch.rand(3, requires_grad=True), layers_to_save=["input"], save_gradients=True)
     assert marks[0]() is not None  # the output is kept, to begin a backward pass from
-    log._recording.connections.by_index.clear()  # type: ignore[union-attr]
+    log._trace.connections.by_index.clear()  # type: ignore[union-attr]
     assert marks[0]() is None and len(log.grad_fns) == 3

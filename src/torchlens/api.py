@@ -24,10 +24,10 @@ from .capture import rng
 from .capture.arguments import model_arguments
 from .capture.containers import fresh_copy, tensors_in
 from .capture.modules import copied
-from .capture.records import Recording
-from .capture.session import record
+from .capture.records import Trace
+from .capture.session import run_traced
 from .capture.surroundings import plain_surroundings
-from .capture.within import recorded
+from .capture.within import trace_of
 from .errors import ArgumentError, FidelityWarning, near
 from .graph.sites import call_in_words
 from .log.backward import BackwardPass, check_loss, listening
@@ -39,7 +39,7 @@ from .selectors import Selector
 from .words import counted
 
 if TYPE_CHECKING:
-    from .bundle.stream import RecordingStream
+    from .bundle.stream import TraceStream
     from .draw.options import DrawOptions
     from .validate.backward import BackwardReport
     from .validate.report import ValidationReport
@@ -123,15 +123,15 @@ def log_forward_pass(
     picture = _picture(log_forward_pass, vis_mode, drawing, model if module is None else None)
     args, kwargs = model_arguments(model, input_args, input_kwargs)
     with _streaming(options) as stream:
-        recording, error = recorded(model, module, args, kwargs, options, stream)
-        log = ModelLog(recording)
+        trace, error = trace_of(model, module, args, kwargs, options, stream)
+        log = ModelLog(trace)
         if error is None:
             settle(log)
     if error is not None:
         settle_autograd(log)
         raise _annotated(error, log, [*args, *kwargs.values()])
     settle_autograd(log)
-    for warning in recording.warnings:
+    for warning in trace.warnings:
         warnings.warn(warning, FidelityWarning, stacklevel=2)
     if picture is not None:
         from .draw.show import draw
@@ -255,10 +255,10 @@ def validate_model_activations(
         with plain_surroundings():
             expected = copied(model)(*fresh_copy(args), **fresh_copy(kwargs))
         options = Options(random_seed=seed, check_completeness=True)
-        recording, error = record(copied(model), fresh_copy(args), fresh_copy(kwargs), options)
+        trace, error = run_traced(copied(model), fresh_copy(args), fresh_copy(kwargs), options)
     if error is not None:
         raise error
-    log = ModelLog(recording)
+    log = ModelLog(trace)
     report = log.validate(perturb)
     report.compare_outputs([tensor for _, tensor in tensors_in(expected)], [log[label] for label in log.output_layers])
     if verbose:
@@ -297,10 +297,10 @@ def save(
     """
     if not isinstance(log, ModelLog):
         raise ArgumentError(f"the first argument is a log, not of type {type(log).__name__}")
-    from .bundle.save import save_recording
+    from .bundle.save import save_trace
 
-    save_recording(
-        log._recording,
+    save_trace(
+        log._trace,
         Path(path),
         overwrite=overwrite,
         activations=include_activations,
@@ -337,20 +337,20 @@ def recover(path: str | PathLike[str]) -> ModelLog:
     the files and are read when they are asked for; `save` makes a bundle of them. A bundle that had just been put aside
     to be replaced by `save` when the process died is put back.
     """
-    from .bundle.recover import recover_recording
+    from .bundle.recover import recover_trace
 
-    return ModelLog(recover_recording(Path(path)))
+    return ModelLog(recover_trace(Path(path)))
 
 
 @contextmanager
-def _streaming(options: Options) -> Iterator[RecordingStream | None]:
+def _streaming(options: Options) -> Iterator[TraceStream | None]:
     """Where the values go while the model runs. A model that raised leaves a bundle of what was logged until then."""
     if options.save_activations_to is None:
         yield None
         return
-    from .bundle.stream import RecordingStream
+    from .bundle.stream import TraceStream
 
-    stream = RecordingStream(options.save_activations_to, options.keep_activations_in_memory)
+    stream = TraceStream(options.save_activations_to, options.keep_activations_in_memory)
     try:
         yield stream
         stream.finish()
@@ -446,7 +446,7 @@ def _annotated(error: BaseException, log: ModelLog, inputs: list[Any]) -> BaseEx
         error.partial_log = log  # type: ignore[attr-defined]
     if sys.version_info >= (3, 11):
         error.add_note(
-            f"torchlens: {how_far(log._recording)} (what was logged until then is in this exception's partial_log)"
+            f"torchlens: {how_far(log._trace)} (what was logged until then is in this exception's partial_log)"
         )
         if any(type(given).__module__ == "numpy" for given in inputs):
             error.add_note("torchlens: an input is a NumPy array; torch.from_numpy makes a tensor of it")
@@ -455,14 +455,14 @@ def _annotated(error: BaseException, log: ModelLog, inputs: list[Any]) -> BaseEx
     return error
 
 
-def how_far(recording: Recording) -> str:
+def how_far(trace: Trace) -> str:
     """Where a forward pass was when it raised."""
-    note = f"the forward pass raised after {counted(len(recording.calls), 'operation')}"
-    if recording.calls:
-        last = recording.calls[-1]
+    note = f"the forward pass raised after {counted(len(trace.calls), 'operation')}"
+    if trace.calls:
+        last = trace.calls[-1]
         inside = ""
         if last.module_call >= 0:
-            module = recording.modules[recording.module_calls[last.module_call].module]
+            module = trace.modules[trace.module_calls[last.module_call].module]
             inside = f" in {module.address or 'the model itself'}"
-        note += f"; the last one was {call_in_words(recording, last, last.function.name + inside)}"
+        note += f"; the last one was {call_in_words(trace, last, last.function.name + inside)}"
     return note

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 import torchlens as tl
 from torchlens.bundle.rows import PLAIN
-from torchlens.capture.records import Call, ModuleCall, Recording, Value
+from torchlens.capture.records import Call, ModuleCall, Trace, Value
 
 
 def logged(case: Case) -> tl.ModelLog:
@@ -105,7 +105,7 @@ def test_nothing_of_a_recording_is_forgotten() -> None:
     saved = {*PLAIN, "completeness", "modules", "param_infos", "buffer_infos", "values", "params", "calls",
              "module_calls", "events", "output", "seed", "gradients"}  # fmt: skip
     of_the_process = {"chooser", "connections", "options", "param_versions"}
-    assert {field.name for field in dataclass_fields(Recording)} == saved | of_the_process
+    assert {field.name for field in dataclass_fields(Trace)} == saved | of_the_process
     assert set(Value.__slots__) == {
         "_facts",
         "address",
@@ -310,7 +310,7 @@ ARGUMENTS = [
 
 def test_arguments(tmp_path: Path) -> None:
     log = tl.log_forward_pass(nn.ReLU(), torch.rand(2))
-    calls, place = log.graph.recording.calls, log["relu"]._value.call
+    calls, place = log.graph.trace.calls, log["relu"]._value.call
     mine = Mine()
     kwargs = {"mine": mine, "again": [mine], "other": Mine(), "nan": float("nan")}
     calls[place] = calls[place]._replace(args=(*calls[place].args, *ARGUMENTS), kwargs=kwargs)

@@ -267,7 +267,7 @@ def test_the_readme_example() -> None:
 
 def test_what_is_not_saved_is_let_go() -> None:
     log = tl.log_forward_pass(network(), images(), layers_to_save=["tanh"], train_mode=True)
-    connections = log._recording.connections
+    connections = log._trace.connections
     assert connections is not None
     assert set(connections.by_index) == {log["tanh"]._value.index}
 

@@ -95,7 +95,7 @@ def _logged_run(example: Example, plain: tuple[Any, ...] | None) -> tuple[int, l
     if plain is None:  # the values can't be compared, all else can
         problems = [str(p) for p in report.problems if not (p.check == "replay" and "differs" in p.what)]
     else:
-        left = (log.graph.recording.output, args, kwargs, dict(model.named_buffers()))
+        left = (log.graph.trace.output, args, kwargs, dict(model.named_buffers()))
         saved = _saved(left)
         problems += _differences(plain, saved)
         problems += [f"{label} gives another result each time" for label in report.unstable]

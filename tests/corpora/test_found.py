@@ -103,7 +103,7 @@ def test_perturbation_gives_no_index_beyond_those_there_were() -> None:
 
     values, places = F.max_pool2d(x, 2, return_indices=True)
     log = tl.log_forward_pass(Of(scatter), [values, places])
-    (call,) = [call for call in log.graph.recording.calls if call.function.func is not None]
+    (call,) = [call for call in log.graph.trace.calls if call.function.func is not None]
     run = call.function.func
 
     def spy(*args: Any) -> Tensor:

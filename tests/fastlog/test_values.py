@@ -29,7 +29,7 @@ def full(case: Case, mode: str, without: tuple[str, ...] = ()) -> list[tuple[str
     plain_run(case, mode)  # torch prepares a few things when they are first needed
     run = prepared(case, mode)
     with surroundings(case, mode):
-        recording = tl.log_forward_pass(run.model, run.args, run.kwargs)._recording
+        recording = tl.log_forward_pass(run.model, run.args, run.kwargs)._trace
     values = [value for value in recording.values if value.role not in ("output", "source")]
     values = [v for v in values if v.call < 0 or recording.calls[v.call].function.name not in without]
     return [seen(layer_type_of(value, recording.calls), value.saved) for value in values]

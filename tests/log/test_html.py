@@ -105,7 +105,7 @@ TAGS = {"div", "style", "b", "table", "tr", "th", "td", "details", "summary", "p
 
 def test_warnings_are_shown_and_escaped(log: tl.ModelLog) -> None:
     noted = tl.log_forward_pass(DemoNetwork(), torch.rand(5, 5))
-    noted._recording.warnings.append("a < b & c")
+    noted._trace.warnings.append("a < b & c")
     assert "⚠ a < b & c" in words(noted)
 
 

@@ -48,7 +48,7 @@ def merge_layers(log: tl.ModelLog) -> None:
 
 
 def move_a_module_call(log: tl.ModelLog) -> None:
-    log.graph.recording.module_calls[1].stop = 10**6
+    log.graph.trace.module_calls[1].stop = 10**6
 
 
 def save_something_else(log: tl.ModelLog) -> None:

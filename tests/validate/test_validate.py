@@ -106,17 +106,17 @@ Mutation = Callable[[tl.ModelLog], None]
 
 
 def alter(log: tl.ModelLog, place: int, **fields: Any) -> None:
-    recorded = log.graph.recording.calls
+    recorded = log.graph.trace.calls
     recorded[place] = recorded[place]._replace(**fields)
 
 
 def calls(log: tl.ModelLog, name: str) -> list[int]:
-    return [n for n, call in enumerate(log.graph.recording.calls) if call.function.name == name]
+    return [n for n, call in enumerate(log.graph.trace.calls) if call.function.name == name]
 
 
 def swap_parents(log: tl.ModelLog) -> None:
     place = calls(log, "sub")[0]
-    alter(log, place, args=log.graph.recording.calls[place].args[::-1])
+    alter(log, place, args=log.graph.trace.calls[place].args[::-1])
 
 
 def stale_value(log: tl.ModelLog) -> None:
@@ -125,12 +125,12 @@ def stale_value(log: tl.ModelLog) -> None:
 
 def off_by_one_pass(log: tl.ModelLog) -> None:
     first, second = calls(log, "tanh")[:2]
-    alter(log, second, args=log.graph.recording.calls[first].args)
+    alter(log, second, args=log.graph.trace.calls[first].args)
 
 
 def dropped_operation(log: tl.ModelLog) -> None:
     """The product with 2 is skipped: its child takes the parent."""
-    recorded, place = log.graph.recording.calls, calls(log, "sub")[0]
+    recorded, place = log.graph.trace.calls, calls(log, "sub")[0]
     product = recorded[calls(log, "mul")[0]]
     alter(log, place, args=(recorded[place].args[0], product.args[0]))
 
@@ -142,7 +142,7 @@ def wrong_view(log: tl.ModelLog) -> None:
 
 def shuffled_outputs(log: tl.ModelLog) -> None:
     place = calls(log, "chunk")[0]
-    alter(log, place, outputs=log.graph.recording.calls[place].outputs[::-1])
+    alter(log, place, outputs=log.graph.trace.calls[place].outputs[::-1])
 
 
 def tiny_error(log: tl.ModelLog) -> None:
@@ -156,12 +156,12 @@ def saved_after_the_write(log: tl.ModelLog) -> None:
 
 
 def another_function(log: tl.ModelLog) -> None:
-    alter(log, calls(log, "exp")[0], function=log.graph.recording.calls[calls(log, "tanh")[0]].function)
+    alter(log, calls(log, "exp")[0], function=log.graph.trace.calls[calls(log, "tanh")[0]].function)
 
 
 def another_argument(log: tl.ModelLog) -> None:
     place = calls(log, "mul_")[0]
-    alter(log, place, args=(log.graph.recording.calls[place].args[0], 3.5))
+    alter(log, place, args=(log.graph.trace.calls[place].args[0], 3.5))
 
 
 MUTATIONS: list[Mutation] = [

@@ -7,6 +7,6 @@
 A save is on the disk when it returns, and replaces another bundle all at once (replace.py). Hashes are there to find
 damage (hashing.py).
 
-What is saved is the recording, not what was derived from it: a loaded log works everything out anew, by the same code.
+What is saved is the trace, not what was derived from it: a loaded log works everything out anew, by the same code.
 Loading looks things up in tables of ours and torch's own; it imports nothing and runs nothing that a file names.
 """

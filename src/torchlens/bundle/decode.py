@@ -1,4 +1,4 @@
-"""A recording from its tables, which encode.py wrote, or somebody who means harm."""
+"""A trace from its tables, which encode.py wrote, or somebody who means harm."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..capture.gradients import Gradients, Node, Pass, SavedForBackward, Step
 from ..capture.identity import version_of
-from ..capture.records import NO_KWARGS, Call, Event, ModuleCall, Recording, Stored, Value
+from ..capture.records import NO_KWARGS, Call, Event, ModuleCall, Stored, Trace, Value
 from ..capture.rng import Seed
 from ..errors import BundleError
 from .checks import at, blaming, each, flag, integer, listed, one_of, optional, text
@@ -25,10 +25,10 @@ _ROLES = ("input", "buffer", "param", "source", "op", "update", "output")
 Kept = Callable[[int, "bool | None"], "Tensor | Stored"]
 
 
-def read_tables(tables: Tables, tensors: TensorTable, kept: Kept) -> Recording:
-    """A recording from its tables. Everything that later code relies on is checked here."""
+def read_tables(tables: Tables, tensors: TensorTable, kept: Kept) -> Trace:
+    """A trace from its tables. Everything that later code relies on is checked here."""
     with blaming("the metadata"):
-        return _Decoder(tables, tensors, kept).recording()
+        return _Decoder(tables, tensors, kept).trace()
 
 
 class _Decoder:
@@ -53,7 +53,7 @@ class _Decoder:
     def _tensor(self, index: Any) -> Tensor:
         return self.tensors.read(integer(index, 0, len(self.tensors) - 1))
 
-    def recording(self) -> Recording:
+    def trace(self) -> Trace:
         tables = self.tables
         plain = {name: check(tables[name]) for name, check in PLAIN.items()}
         self.call_count = len(tables["calls"])
@@ -76,7 +76,7 @@ class _Decoder:
         each("calls", tables["calls"], lambda row: calls.append(self._call(row, len(calls))))
         self._check_results(calls)
         self.python.limit = len(self.values)
-        return Recording(
+        return Trace(
             **plain,
             values=self.values,
             params=self.params,

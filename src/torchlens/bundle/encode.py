@@ -1,4 +1,4 @@
-"""A recording to tables of plain data. Rows refer to each other by number, as the records themselves do.
+"""A trace to tables of plain data. Rows refer to each other by number, as the records themselves do.
 
 Every field of every record is named once here and once in decode.py; a test makes sure that none is forgotten.
 """
@@ -15,7 +15,7 @@ from torch.nn import Parameter
 
 from .._torch import UninitializedTensorMixin, is_functorch_wrapped
 from ..capture.gradients import Gradients
-from ..capture.records import Call, Event, Facts, ModuleCall, Recording, Value, fetched
+from ..capture.records import Call, Event, Facts, ModuleCall, Trace, Value, fetched
 from ..capture.rng import Seed
 from ..errors import BundleError
 from .places import PlaceEncoder
@@ -29,14 +29,14 @@ class RecordEncoder:
 
     def __init__(
         self,
-        recording: Recording,
+        trace: Trace,
         tensors: TensorEncoder,
         *,
         activations: bool = True,
         gradients: bool = True,
         arguments: bool = True,
     ) -> None:
-        self.recording = recording
+        self.trace = trace
         self.tensors = tensors
         self.activations = activations
         self.gradients = gradients
@@ -61,12 +61,12 @@ class RecordEncoder:
 
     def foresee(self) -> int:
         """See which memory the tensors share before any is stored; return about how many pieces there will be."""
-        for value in (*self.recording.values, *self.recording.params):
+        for value in (*self.trace.values, *self.trace.params):
             tensor = self._wanted(value)
             if tensor is not None:
                 with self._naming(value):
                     self.tensors.foresee(tensor)
-        others = sum(call.rng is not None for call in self.recording.calls)
+        others = sum(call.rng is not None for call in self.trace.calls)
         return self.tensors.pieces + others + 8
 
     def keep(self, value: Value) -> tuple[int | None, Any]:
@@ -106,7 +106,7 @@ class RecordEncoder:
             raise BundleError(f"{self._called(value)}: {error}") from error
 
     def _called(self, value: Value) -> str:
-        function = self.recording.calls[value.call].function.name if value.call >= 0 else value.address
+        function = self.trace.calls[value.call].function.name if value.call >= 0 else value.address
         return f"the {value.role} number {value.index} ({function}, shape {tuple(value.shape)})"
 
     # ---- calls ----------------------------------------------------------------------------------------------
@@ -152,46 +152,44 @@ def _facts_of_nothing(tensor: Any) -> Facts:
 
 
 def write_tables(encoder: RecordEncoder, keep: Callable[[Value], tuple[int | None, Any]]) -> Tables:
-    """The whole recording as tables. `keep` stores what was kept of a value and what was made of it."""
-    recording = encoder.recording
-    tables = plain_tables(recording)
-    tables["values_kept"] = recording.values_kept and encoder.activations
+    """The whole trace as tables. `keep` stores what was kept of a value and what was made of it."""
+    trace = encoder.trace
+    tables = plain_tables(trace)
+    tables["values_kept"] = trace.values_kept and encoder.activations
     tables["warnings"] += _left_out(encoder)
     tables |= {
-        "seed": _seed_row(recording.seed, encoder),
-        "completeness": completeness_row(recording.completeness),
-        "gradients": _gradient_rows(recording.gradients, encoder),
-        "values": [encoder.value(value, *keep(value)) for value in recording.values],
-        "params": [encoder.value(value, *keep(value)) for value in recording.params],
-        "calls": [encoder.call(call) for call in recording.calls],
-        "module_calls": [encoder.module_call(call) for call in recording.module_calls],
-        "events": [encoder.event(event) for event in recording.events],
-        "output": encoder.python.encode(recording.output),
+        "seed": _seed_row(trace.seed, encoder),
+        "completeness": completeness_row(trace.completeness),
+        "gradients": _gradient_rows(trace.gradients, encoder),
+        "values": [encoder.value(value, *keep(value)) for value in trace.values],
+        "params": [encoder.value(value, *keep(value)) for value in trace.params],
+        "calls": [encoder.call(call) for call in trace.calls],
+        "module_calls": [encoder.module_call(call) for call in trace.module_calls],
+        "events": [encoder.event(event) for event in trace.events],
+        "output": encoder.python.encode(trace.output),
     }  # fmt: skip
     return tables | shared_tables(encoder)
 
 
-def plain_tables(recording: Recording) -> Tables:
+def plain_tables(trace: Trace) -> Tables:
     """What is known of a forward pass before it begins, or apart from its records."""
-    tables: Tables = {name: getattr(recording, name) for name in PLAIN}
-    tables["warnings"] = [clean(warning) for warning in recording.warnings]
+    tables: Tables = {name: getattr(trace, name) for name in PLAIN}
+    tables["warnings"] = [clean(warning) for warning in trace.warnings]
     return tables | {
-        "seed": [int(recording.seed), None],
-        "modules": [module_row(info) for info in recording.modules],
-        "param_infos": [tensor_info_row(info) for info in recording.param_infos],
-        "buffer_infos": [tensor_info_row(info) for info in recording.buffer_infos],
+        "seed": [int(trace.seed), None],
+        "modules": [module_row(info) for info in trace.modules],
+        "param_infos": [tensor_info_row(info) for info in trace.param_infos],
+        "buffer_infos": [tensor_info_row(info) for info in trace.buffer_infos],
     }
 
 
 def _left_out(encoder: RecordEncoder) -> Iterable[str]:
     wrapped = [
-        value
-        for value in encoder.recording.values
-        if isinstance(value.kept, Tensor) and is_functorch_wrapped(value.kept)
+        value for value in encoder.trace.values if isinstance(value.kept, Tensor) and is_functorch_wrapped(value.kept)
     ]
     if wrapped and encoder.activations:
         yield f"{len(wrapped)} tensors inside torch.vmap or torch.func have no value outside of it; they were not saved"
-    kinds = {type(v.kept) for v in encoder.recording.values if isinstance(v.kept, Tensor) and is_own_kind(v.kept)}
+    kinds = {type(v.kept) for v in encoder.trace.values if isinstance(v.kept, Tensor) and is_own_kind(v.kept)}
     if kinds and encoder.activations:
         names = ", ".join(sorted(kind.__name__ for kind in kinds))
         yield f"tensors of class {names} were saved as plain tensors, with the same values"

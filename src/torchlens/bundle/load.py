@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Parameter
 
-from ..capture.records import Recording, Stored
+from ..capture.records import Stored, Trace
 from ..capture.surroundings import collector_held_off
 from ..errors import BundleError
 from .checks import blaming, each, integer, parse, text
@@ -44,13 +44,13 @@ class StoredTensor(Stored):
         return _as(self._table.read(self._number), self._requires_grad)
 
 
-def load_recording(path: Path, lazy: bool) -> Recording:
-    """The recording in a bundle; with `lazy`, its tensors stay in the files until they are asked for."""
+def load_trace(path: Path, lazy: bool) -> Trace:
+    """The trace in a bundle; with `lazy`, its tensors stay in the files until they are asked for."""
     with collector_held_off():
         return _load(path, lazy)
 
 
-def _load(path: Path, lazy: bool) -> Recording:
+def _load(path: Path, lazy: bool) -> Trace:
     if not (path / MANIFEST).exists() and (path / JOURNAL).exists():
         raise BundleError(f"{path} was cut short while it was written; tl.recover({str(path)!r}) gives what is whole")
     tables, table = open_bundle(path)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..capture.records import Recording
+from ..capture.records import Trace
 from ..errors import BundleError
 from .checks import blaming, integer, parse, text
 from .decode import read_tables
 from .files import FORMAT, JOURNAL, MANIFEST, read_small_file
-from .load import StoredTensor, check_schema, load_recording, open_bundle
+from .load import StoredTensor, check_schema, load_trace, open_bundle
 from .replace import not_there, put_back
 from .shards import Location, shard_name
 from .tensors import TensorTable
@@ -22,11 +22,11 @@ _TABLES = (
 )  # fmt: skip
 
 
-def recover_recording(path: Path) -> Recording:
-    """The recording of a forward pass whose saving was cut short, as far as it is whole. Tensors stay in the files."""
+def recover_trace(path: Path) -> Trace:
+    """The trace of a forward pass whose saving was cut short, as far as it is whole. Tensors stay in the files."""
     put_back(path)
     if (path / MANIFEST).is_file():
-        return load_recording(path, lazy=True)
+        return load_trace(path, lazy=True)
     journal = open_journal(path)
     if "fastlog" in journal.head:
         raise BundleError(f"{path} holds a recording of tl.fastlog; tl.fastlog.recover({str(path)!r}) reads it")
@@ -148,7 +148,7 @@ def _put_back(tables: dict[str, Any], rows: dict[str, list[Any]], journal: Journ
         if journal.is_whole(number):
             tables["values"][integer(index)][8] = ["kept", number]
     for row in tables["module_calls"]:
-        row[5] = len(tables["calls"])  # what was still running ended where the recording does
+        row[5] = len(tables["calls"])  # what was still running ended where the trace does
     for number, stop, exited in rows["module_ends"]:
         row = tables["module_calls"][integer(number)]
         row[5], row[7] = stop, exited

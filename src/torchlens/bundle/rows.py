@@ -22,7 +22,7 @@ Tables = dict[str, Any]
 #: What stands in a log without a call.
 _SYNTHETIC = {function.name: function for function in (OUTPUT, ALIAS_UPDATE, IMPLICIT_VIEW, WRAP, UNWRAP)}
 
-#: The fields of a recording that are plain values, each with its check.
+#: The fields of a trace that are plain values, each with its check.
 PLAIN: dict[str, Callable[[Any], Any]] = {
     "model_name": text,
     "values_kept": flag,

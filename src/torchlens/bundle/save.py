@@ -1,4 +1,4 @@
-"""Write a recording as a bundle, all of it or nothing."""
+"""Write a trace as a bundle, all of it or nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from ..capture.records import Recording
+from ..capture.records import Trace
 from ..capture.surroundings import collector_held_off
 from ..errors import BundleError
 from .encode import RecordEncoder, write_tables
@@ -22,8 +22,8 @@ from .shards import ShardEntry, ShardWriter
 from .tensors import TensorEncoder
 
 
-def save_recording(
-    recording: Recording, path: Path, *, overwrite: bool, activations: bool, gradients: bool, arguments: bool
+def save_trace(
+    trace: Trace, path: Path, *, overwrite: bool, activations: bool, gradients: bool, arguments: bool
 ) -> None:
     """Write into a folder beside the one that is wanted, and rename it at the end."""
     check_target(path, overwrite)
@@ -33,7 +33,7 @@ def save_recording(
         new.mkdir()
     try:
         with collector_held_off():
-            _write(recording, new, activations=activations, gradients=gradients, arguments=arguments)
+            _write(trace, new, activations=activations, gradients=gradients, arguments=arguments)
         check_target(path, overwrite)  # once more: others may have been there meanwhile
         with writing(path):
             replace(path, new)
@@ -52,10 +52,10 @@ def check_target(path: Path, overwrite: bool) -> None:
         raise BundleError(f"{path} exists and is not a bundle, so it is not replaced")
 
 
-def _write(recording: Recording, folder: Path, **wanted: bool) -> None:
+def _write(trace: Trace, folder: Path, **wanted: bool) -> None:
     names = Names()
     tensors = TensorEncoder(lambda name, memory: writer.append(names.unique(name), *memory[:3]))
-    encoder = RecordEncoder(recording, tensors, **wanted)
+    encoder = RecordEncoder(trace, tensors, **wanted)
     writer = ShardWriter(folder, tensors=encoder.foresee())
     try:
         tables = write_tables(encoder, encoder.keep)

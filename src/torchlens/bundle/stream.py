@@ -20,7 +20,7 @@ from typing import Any
 from torch import Tensor
 
 from .._torch import UninitializedTensorMixin, is_functorch_wrapped
-from ..capture.records import Recording, Stored, Value
+from ..capture.records import Stored, Trace, Value
 from ..errors import BundleError
 from .encode import RecordEncoder, plain_tables, shared_tables, write_tables
 from .files import FORMAT, JOURNAL, SCHEMA, writing
@@ -202,7 +202,7 @@ class TensorStream:
                 raise OSError("a part of a line only")
 
 
-class RecordingStream:
+class TraceStream:
     """Where the values of a forward pass go while it runs: a file, and memory as well if that is wanted."""
 
     def __init__(self, folder: Path, keep_in_memory: bool) -> None:
@@ -212,11 +212,11 @@ class RecordingStream:
         self._begun = False
         check_target(folder, overwrite=False)
 
-    def begin(self, recording: Recording) -> None:
+    def begin(self, trace: Trace) -> None:
         """The forward pass is about to begin."""
-        self._recording = recording
-        self._stream = TensorStream(self._folder, {"tables": plain_tables(recording)})
-        self._journal = _Journal(recording)
+        self._trace = trace
+        self._stream = TensorStream(self._folder, {"tables": plain_tables(trace)})
+        self._journal = _Journal(trace)
         self._begun = True
 
     def put(self, value: Value) -> None:
@@ -248,9 +248,9 @@ class RecordingStream:
 
     def finish(self) -> None:
         """The forward pass is over and everything that is wanted was put: make the folder a bundle."""
-        stream, recording = self._stream, self._recording
+        stream, trace = self._stream, self._trace
         stream.drain()
-        encoder = RecordEncoder(recording, stream.encoder)
+        encoder = RecordEncoder(trace, stream.encoder)
         tables = write_tables(encoder, lambda value: self._stored(encoder, value))
         entries = stream.close()
         finish(self._folder, tables, entries)
@@ -274,10 +274,10 @@ class RecordingStream:
 class _Journal:
     """The records that became known between one tensor and the next, as rows."""
 
-    def __init__(self, recording: Recording) -> None:
-        self._recording = recording
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
         self._encoder = RecordEncoder(
-            recording, TensorEncoder(_nowhere), activations=False, gradients=False, arguments=False
+            trace, TensorEncoder(_nowhere), activations=False, gradients=False, arguments=False
         )
         self._done: dict[str, int] = {}  # rows noted, by table
         self._values = self._calls = self._params = self._module_calls = 0
@@ -285,17 +285,17 @@ class _Journal:
 
     def rows_until(self, value: Value) -> dict[str, Any]:
         """All records up to the one of a value, as far as they have not been noted yet."""
-        recording, encoder = self._recording, self._encoder
+        trace, encoder = self._trace, self._encoder
         last = value.index
         if value.call >= 0:
-            last = max(last, *(output.index for output in recording.calls[value.call].outputs))
-        values = recording.values[self._values : last + 1]
+            last = max(last, *(output.index for output in trace.calls[value.call].outputs))
+        values = trace.values[self._values : last + 1]
         calls = []
-        while self._calls < len(recording.calls) and recording.calls[self._calls].outputs[-1].index <= last:
-            calls.append(recording.calls[self._calls])
+        while self._calls < len(trace.calls) and trace.calls[self._calls].outputs[-1].index <= last:
+            calls.append(trace.calls[self._calls])
             self._calls += 1
         self._values = max(self._values, last + 1)
-        params = recording.params[self._params :]
+        params = trace.params[self._params :]
         self._params += len(params)
         rows: dict[str, Any] = {
             "params": [encoder.value(each, None, None) for each in params],
@@ -310,7 +310,7 @@ class _Journal:
         return {name: new for name, new in rows.items() if new and name not in ("tensors", "layouts", "storages")}
 
     def _begun(self) -> list[Any]:
-        calls = self._recording.module_calls
+        calls = self._trace.module_calls
         rows = []
         while self._module_calls < len(calls):
             call = calls[self._module_calls]
@@ -324,8 +324,8 @@ class _Journal:
 
     def _ended(self) -> list[Any]:
         """A call that began before the latest operation, but is not around it, has ended before it."""
-        calls, latest = self._recording.module_calls, self._calls - 1
-        around, running = set(), self._recording.calls[latest].module_call if latest >= 0 else -1
+        calls, latest = self._trace.module_calls, self._calls - 1
+        around, running = set(), self._trace.calls[latest].module_call if latest >= 0 else -1
         while running >= 0:
             around.add(running)
             running = calls[running].parent

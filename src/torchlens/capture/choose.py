@@ -14,7 +14,7 @@ from ..selectors import Selection, Selector, described, is_certain, may_be_in_la
 from .context import AskLater, OpInProgress
 from .keeping import Keeper, Sink, Transform
 from .naming import layer_type_of
-from .records import ModuleCall, Recording, Value
+from .records import ModuleCall, Trace, Value
 
 #: How sure it is that a value is wanted.
 NO, PERHAPS, YES = 0, 1, 2
@@ -33,13 +33,13 @@ class Chooser:
 
     def __init__(
         self,
-        recording: Recording,
+        trace: Trace,
         keeper: Keeper,
         selection: Selection | None,
         transform: Transform | None,
         sink: Sink | None = None,
     ) -> None:
-        self.recording = recording
+        self.trace = trace
         self.keeper = keeper
         self.selection = selection
         self.transform = transform
@@ -52,7 +52,7 @@ class Chooser:
         self.undecided: dict[Selector, dict[int, OpInProgress]] = {}  # to be asked again when the graph is known
         self._raw: set[int] = set()  # kept, not yet transformed or written
         self._types: dict[str, int] = {}
-        numbers = {a: n for n, info in reversed(list(enumerate(recording.modules))) for a in info.all_addresses}
+        numbers = {a: n for n, info in reversed(list(enumerate(trace.modules))) for a in info.all_addresses}
         for selector in selection.selectors if selection else ():
             self._add(selector, numbers)
 
@@ -93,7 +93,7 @@ class Chooser:
     # ---- decisions ------------------------------------------------------------------------------------------
 
     def _type_wanted(self, value: Value) -> int:
-        kind = layer_type_of(value, self.recording.calls)
+        kind = layer_type_of(value, self.trace.calls)
         wanted = self._types.get(kind)
         if wanted is None:
             possible = [part for part in self.parts if may_be_in_labels_of(part, kind)]
@@ -102,7 +102,7 @@ class Chooser:
         return wanted
 
     def _asked(self, predicate: Selector, value: Value, module_call: int) -> int:
-        record = OpInProgress(self.recording, value, module_call)
+        record = OpInProgress(self.trace, value, module_call)
         try:
             if predicate(record):  # type: ignore[operator]
                 self.chosen[predicate].add(value.index)

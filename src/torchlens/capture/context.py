@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .naming import func_name, grad_fn_name, layer_type_of
-from .records import Recording, Value
+from .records import Trace, Value
 
 
 class AskLater(Exception):
@@ -21,12 +21,12 @@ class OpInProgress:
     `kind`, `output_index`, and what begins with `module_`, which the light path knows as well.
     """
 
-    __slots__ = ("_module_call", "_recording", "_value")
+    __slots__ = ("_module_call", "_trace", "_value")
 
-    def __init__(self, recording: Recording, value: Value, module_call: int) -> None:
-        self._recording = recording
+    def __init__(self, trace: Trace, value: Value, module_call: int) -> None:
+        self._trace = trace
         self._value = value
-        self._module_call = module_call  # the running one; place in Recording.module_calls
+        self._module_call = module_call  # the running one; place in Trace.module_calls
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -40,11 +40,11 @@ class OpInProgress:
 
     @property
     def layer_type(self) -> str:
-        return layer_type_of(self._value, self._recording.calls)
+        return layer_type_of(self._value, self._trace.calls)
 
     @property
     def func_name(self) -> str | None:
-        return func_name(self._value, self._recording.calls)
+        return func_name(self._value, self._trace.calls)
 
     @property
     def output_index(self) -> int | None:
@@ -73,8 +73,8 @@ class OpInProgress:
         stack = []
         number = self._module_call
         while number >= 0:
-            call = self._recording.module_calls[number]
-            stack.append(f"{self._recording.modules[call.module].address or 'self'}:{call.number}")
+            call = self._trace.module_calls[number]
+            stack.append(f"{self._trace.modules[call.module].address or 'self'}:{call.number}")
             number = call.parent
         return tuple(stack[::-1])
 
@@ -83,18 +83,18 @@ class OpInProgress:
         """The innermost module; the model itself is "self"."""
         if self._module_call < 0:
             return "self"
-        return self._recording.modules[self._recording.module_calls[self._module_call].module].address or "self"
+        return self._trace.modules[self._trace.module_calls[self._module_call].module].address or "self"
 
     @property
     def module_type(self) -> str:
         if self._module_call < 0:
-            return self._recording.model_name
-        return self._recording.modules[self._recording.module_calls[self._module_call].module].class_name
+            return self._trace.model_name
+        return self._trace.modules[self._trace.module_calls[self._module_call].module].class_name
 
     @property
     def module_pass_index(self) -> int:
         """Which call of the module; the first is 1."""
-        return self._recording.module_calls[self._module_call].number if self._module_call >= 0 else 1
+        return self._trace.module_calls[self._module_call].number if self._module_call >= 0 else 1
 
     @property
     def containing_modules(self) -> list[str]:
@@ -110,7 +110,7 @@ class OpInProgress:
 
     @property
     def grad_fn_name(self) -> str | None:
-        return grad_fn_name(self._value, self._recording)
+        return grad_fn_name(self._value, self._trace)
 
     @property
     def is_input_layer(self) -> bool:

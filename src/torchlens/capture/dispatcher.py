@@ -146,7 +146,7 @@ class Witness(_Watcher):  # type: ignore[no-untyped-call]
         self.found.operations += 1
         with no_torch_function():
             result = func(*args, **kwargs)
-        if not self.tracer.busy and not self.tracer.recording.ended:
+        if not self.tracer.busy and not self.tracer.trace.ended:
             self._check(str(func), flat_tensors([*args, *kwargs.values()]), result)
         return result
 

@@ -93,7 +93,7 @@ class FollowingIdentity(Identity):
         self.plain_buffers.clear()
         self.watchful = True  # every tensor is looked at again
         self.most_edges = self.grad_fns_to_read  # Python sees the node of each
-        self.edges_wanted = bool(self.recording.options and self.recording.options.save_gradients)
+        self.edges_wanted = bool(self.trace.options and self.trace.options.save_gradients)
 
     def value_of(self, tensor: Tensor) -> Value:
         value = super().value_of(tensor)
@@ -145,7 +145,7 @@ class FollowingIdentity(Identity):
     def _warn_of_depth(self) -> None:
         if self.most_edges == len(self.edges):  # once
             self.most_edges -= 1
-            self.recording.warnings.append(
+            self.trace.warnings.append(
                 f"only the first {len(self.edges)} values get their gradients: torch frees an autograd graph that "
                 "Python has looked at by recursion, and a larger one would overflow the stack"
             )

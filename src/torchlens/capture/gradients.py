@@ -23,7 +23,7 @@ from torch.utils.hooks import unserializable_hook
 
 from .._torch import current_backward, hook_node_output, no_torch_function, saved_for_backward, storage_address
 from .following import Edge
-from .records import Recording, Value
+from .records import Trace, Value
 
 Postfunc = Callable[[Tensor], Any]
 
@@ -41,7 +41,7 @@ class Node(NamedTuple):
     """One node of the autograd graph."""
 
     name: str
-    call: int  # the torch call that made it, a place in Recording.calls; -1 for what was there before
+    call: int  # the torch call that made it, a place in Trace.calls; -1 for what was there before
     next: tuple[int, ...]  # the nodes that it hands gradients to
     saved: tuple[SavedForBackward, ...]
     param: str | None  # the address of the parameter whose gradient it accumulates
@@ -77,14 +77,14 @@ class _Outlet:
 class Gradients:
     """The autograd graph of a forward pass, the backward passes through it, and the gradients they brought."""
 
-    def __init__(self, recording: Recording, edges: Mapping[int, Edge], postfunc: Postfunc | None) -> None:
+    def __init__(self, trace: Trace, edges: Mapping[int, Edge], postfunc: Postfunc | None) -> None:
         self.postfunc = postfunc
         self.passes: list[Pass] = []
         self.received: dict[int, dict[int, Tensor]] = {}  # by index of the value, then by number of the pass
         self.transformed: dict[int, dict[int, Any]] = {}
         self._passes_by_task: dict[int, int] = {}  # by autograd's number for a backward pass
-        made_by = _find_nodes(recording, edges)
-        self.nodes = _described(recording, edges, made_by)
+        made_by = _find_nodes(trace, edges)
+        self.nodes = _described(trace, edges, made_by)
         self._to_hook: tuple[Mapping[int, Edge], dict[Any, int]] | None = (edges, made_by)
 
     @classmethod
@@ -103,7 +103,7 @@ class Gradients:
         gradients._passes_by_task, gradients._to_hook = {}, None
         return gradients
 
-    def attach(self, recording: Recording, wanted: set[int] | None) -> None:
+    def attach(self, trace: Trace, wanted: set[int] | None) -> None:
         """From now on, note every backward pass, with the gradients of the values of these indexes; None for all."""
         assert self._to_hook is not None
         edges, made_by = self._to_hook
@@ -112,7 +112,7 @@ class Gradients:
         undo: list[Callable[[], None]] = []
         finalize(self, _undo, undo).atexit = False
         outlets: dict[Any, list[tuple[int, _Outlet]]] = {}
-        for edge, outlet in _outlets(recording, edges, made_by):
+        for edge, outlet in _outlets(trace, edges, made_by):
             outlet.indexes = [index for index in outlet.indexes if wanted is None or index in wanted]
             hook = partial(_receive, store, outlet)
             if edge.leaf is not None and outlet.indexes:
@@ -221,14 +221,14 @@ def _undo(steps: list[Callable[[], None]]) -> None:
 # ---- the graph ------------------------------------------------------------------------------------------------
 
 
-def _find_nodes(recording: Recording, edges: Mapping[int, Edge]) -> dict[Any, int]:
+def _find_nodes(trace: Trace, edges: Mapping[int, Edge]) -> dict[Any, int]:
     """Every node of the forward pass with the call that made it: those behind its result that were not there before.
 
     Inputs come first among the values, so what lies behind them is never entered.
     """
     made_by: dict[Any, int] = {}
     for index in sorted(edges):
-        call = recording.values[index].call
+        call = trace.values[index].call
         if call < 0:
             made_by.setdefault(edges[index].node, -1)
             continue
@@ -245,11 +245,11 @@ def _is_accumulator(node: Any) -> bool:
     return hasattr(node, "variable")
 
 
-def _described(recording: Recording, edges: Mapping[int, Edge], made_by: dict[Any, int]) -> list[Node]:
-    given = {edge.node: index for index, edge in reversed(list(edges.items())) if recording.values[index].call < 0}
+def _described(trace: Trace, edges: Mapping[int, Edge], made_by: dict[Any, int]) -> list[Node]:
+    given = {edge.node: index for index, edge in reversed(list(edges.items())) if trace.values[index].call < 0}
     numbers = {node: number for number, node in enumerate(made_by)}
-    params = {id(param.saved): param.address for param in recording.params}
-    memory = {storage_address(param.saved) for param in recording.params if param.saved is not None}
+    params = {id(param.saved): param.address for param in trace.params}
+    memory = {storage_address(param.saved) for param in trace.params if param.saved is not None}
     return [
         Node(
             node.name(),
@@ -272,15 +272,13 @@ def _saved(node: Any, params: set[int]) -> Iterator[SavedForBackward]:
         yield SavedForBackward(name, tensor.numel() * tensor.element_size(), memory, memory in params)
 
 
-def _outlets(
-    recording: Recording, edges: Mapping[int, Edge], made_by: dict[Any, int]
-) -> Iterator[tuple[Edge, _Outlet]]:
+def _outlets(trace: Trace, edges: Mapping[int, Edge], made_by: dict[Any, int]) -> Iterator[tuple[Edge, _Outlet]]:
     """Where gradients come out, each place once: a function may return its argument, and a model its input."""
     found: dict[tuple[Any, int], tuple[Edge, _Outlet]] = {}
     for index, edge in edges.items():
         given = made_by[edge.node] < 0
         _, outlet = found.setdefault((edge.node, edge.output), (edge, _Outlet(given=given)))
         outlet.indexes.append(index)
-        if recording.values[index].role == "output":
+        if trace.values[index].role == "output":
             outlet.given = False
     yield from found.values()

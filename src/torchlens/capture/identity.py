@@ -19,7 +19,7 @@ from .._torch import UninitializedTensorMixin
 from .functions import ALIAS_UPDATE, IMPLICIT_VIEW, UNWRAP, WRAP, Function
 from .keeping import Keeper, address_of, copied, is_plain, layout_of, memory_behind
 from .origins import Origins
-from .records import UNREAD, Layout, Recording, TensorInfo, Value, facts_of
+from .records import UNREAD, Layout, TensorInfo, Trace, Value, facts_of
 
 #: Adds a call that no code made: (function, arguments, keyword arguments, tensor it explains, role, address).
 Synthesize = Callable[[Function, tuple[Any, ...], Mapping[str, Any], Tensor, str, "str | None"], Value]
@@ -57,10 +57,10 @@ class Identity:
     """Knows every tensor of a forward pass by its latest value."""
 
     def __init__(
-        self, recording: Recording, residents: Residents, keeper: Keeper, synthesize: Synthesize, *, choosing: bool
+        self, trace: Trace, residents: Residents, keeper: Keeper, synthesize: Synthesize, *, choosing: bool
     ) -> None:
-        self.recording = recording
-        self.keeping = recording.values_kept
+        self.trace = trace
+        self.keeping = trace.values_kept
         self.keeper = keeper
         self.foreign = keeper.foreign
         self.unchosen: list[tuple[Value, Tensor]] | None = [] if choosing else None  # new values, to be kept or not
@@ -134,7 +134,7 @@ class Identity:
             saved = self.keeper.keep(tensor, fresh)
         if saved is None:
             facts = facts_of(tensor)
-        values = self.recording.values
+        values = self.trace.values
         value = Value(len(values), role, call, position, address, facts, grad_fn, saved)
         values.append(value)
         if self.unchosen is not None:
@@ -169,7 +169,7 @@ class Identity:
 
     def add_output(self, tensor: Tensor, origin: Value, call: int, path: str) -> Value:
         """Record a tensor that the model returned, whose value is `origin`."""
-        values = self.recording.values
+        values = self.trace.values
         saved = origin.saved if self.keeping else None
         if origin.role == "param" and saved is not None:
             saved = saved.detach().clone()
@@ -235,7 +235,7 @@ class Identity:
         self._own_memory(tensor)  # growing memory that has lazy copies is an error inside torch
         for param in self.param_values.pop(address_of(tensor) or 0, ()):  # kept as they are, until they change
             param.saved = param.saved.detach().clone() if param.saved is not None and self.keeping else None
-            self.recording.param_versions[param.index] = version_of(param.saved)
+            self.trace.param_versions[param.index] = version_of(param.saved)
 
     def after_write(self, tensor: Tensor, value: Value, reshapes: bool) -> None:
         """A call has overwritten `tensor`, whose value is now `value`."""
@@ -306,7 +306,7 @@ class Identity:
             if (writes and address not in self.exposed) or _differ(self._held(value), tensor) is False:
                 self.bind(tensor, value)
                 return value
-            self.recording.warnings.append(
+            self.trace.warnings.append(
                 f"a tensor of shape {tuple(value.shape)} was overwritten by something that could not be seen; "
                 "its new value is logged as 'aliasupdate', without what wrote it"
             )
@@ -361,7 +361,7 @@ class Identity:
         if self.origins is not None and not self.below:  # constants of compiled code first show themselves below
             self.origins.add_used(tensor, bool(self.exports))
         if tensor.grad_fn is not None:
-            self.recording.warnings.append(
+            self.trace.warnings.append(
                 f"a tensor of shape {tuple(facts_of(tensor)[0])} was computed by something that could not be seen "
                 "(a compiled extension, a thread of another library, code before the forward pass); it is logged as a "
                 "'source'"
@@ -398,7 +398,7 @@ class Identity:
             return None
         if self.exposed and not self.keeping:
             return None
-        info, values = self.residents[id(tensor)][2], self.recording.values
+        info, values = self.residents[id(tensor)][2], self.trace.values
         assert info.shape is not None
         facts, saved = (info.shape, info.dtype, info.device), tensor.clone() if self.keeping else None
         value = Value(len(values), "buffer", -1, None, info.address, facts, None, saved)
@@ -409,14 +409,14 @@ class Identity:
         return value
 
     def _add_param(self, tensor: Tensor, info: TensorInfo, memory: int | None) -> Value:
-        params = self.recording.params
+        params = self.trace.params
         grad_fn = "" if tensor.requires_grad else None
         facts = (info.shape, info.dtype, info.device) if info.shape is not None else facts_of(tensor)
         value = Value(len(params), "param", -1, None, info.address, facts, grad_fn, tensor)
         params.append(value)
         self.param_values.setdefault(memory or 0, []).append(value)
         self.bind(tensor, value)
-        self.recording.param_versions.append(self.live[id(tensor)][2])
+        self.trace.param_versions.append(self.live[id(tensor)][2])
         if type(tensor) is not Parameter:
             self._note_inner(tensor, value)
         return value

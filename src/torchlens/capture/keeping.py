@@ -13,13 +13,13 @@ from torch.nn import Parameter
 
 from .._torch import FakeTensor, lazy_copy, neg_view, set_grad_enabled, storage_address
 from . import rng
-from .records import Layout, Recording, Value
+from .records import Layout, Trace, Value
 
 
 class Sink(Protocol):
     """Where values go as soon as it is certain that they are wanted."""
 
-    def begin(self, recording: Recording) -> None: ...
+    def begin(self, trace: Trace) -> None: ...
 
     def put(self, value: Value) -> None: ...
 

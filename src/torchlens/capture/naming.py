@@ -9,7 +9,7 @@ from types import CodeType
 from .._torch import LIBRARY_FOLDERS
 from ..source import SavedCode, operator_name
 from .functions import Function
-from .records import UNREAD, Call, Recording, Site, Value
+from .records import UNREAD, Call, Site, Trace, Value
 
 _ROLE_TYPES = {
     "input": "input",
@@ -65,7 +65,7 @@ def operator_at(function_name: str, site: Site) -> str | None:
     return None
 
 
-def grad_fn_name(value: Value, recording: Recording) -> str | None:
+def grad_fn_name(value: Value, trace: Trace) -> str | None:
     """The class of the autograd node that made a tensor; None for a leaf, or if no gradient is required.
 
     In a graph of very many operations not every node is looked at: then it is that of the same function's other calls,
@@ -73,8 +73,8 @@ def grad_fn_name(value: Value, recording: Recording) -> str | None:
     """
     if value.grad_fn != UNREAD:
         return value.grad_fn or None
-    function = recording.calls[value.call].function
-    same = [call.outputs for call in recording.calls if call.function is function]
+    function = trace.calls[value.call].function
+    same = [call.outputs for call in trace.calls if call.function is function]
     names = {output.grad_fn for outputs in same for output in outputs} - {None, "", UNREAD}
     return names.pop() if len(names) == 1 else UNREAD
 

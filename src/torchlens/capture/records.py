@@ -1,7 +1,7 @@
 """What a forward pass leaves behind: flat, dumb records.
 
 Capture appends to these lists and does nothing else; all meaning is added later, from them alone. Records refer
-to each other by position (`Value.call` is an index into `Recording.calls`), so there are no reference cycles and
+to each other by position (`Value.call` is an index into `Trace.calls`), so there are no reference cycles and
 a log is freed the moment it is dropped.
 """
 
@@ -103,9 +103,9 @@ class Value:
         grad_fn: str | None,
         kept: Tensor | Stored | None,
     ) -> None:
-        self.index = index  # place in Recording.values (of a parameter: in Recording.params)
+        self.index = index  # place in Trace.values (of a parameter: in Trace.params)
         self.role = role
-        self.call = call  # place in Recording.calls, -1 for none
+        self.call = call  # place in Trace.calls, -1 for none
         self.position = position  # place in the tuple or list that the call returned
         self.address = address  # of a buffer or parameter, in the model; of an input or output, in its container
         self._facts = facts  # shape, type and device; None if the saved tensor can tell
@@ -164,7 +164,7 @@ class Call(NamedTuple):
     kwargs: Mapping[str, Any]
     outputs: tuple[Value, ...]  # returned tensors, then those written but not returned
     written: tuple[Value, ...]  # the values, among the arguments, that the call overwrote
-    module_call: int  # place in Recording.module_calls
+    module_call: int  # place in Trace.module_calls
     site: Site
     time: int  # nanoseconds
     rng: Tensor | Stored | None  # the generator's state before the call, if it draws random numbers
@@ -182,11 +182,11 @@ class ModuleCall:
     def __init__(
         self, module: int, number: int, parent: int, site: Site, start: int, entered: tuple[Value, ...]
     ) -> None:
-        self.module = module  # place in Recording.modules
+        self.module = module  # place in Trace.modules
         self.number = number  # first call is 1
-        self.parent = parent  # place in Recording.module_calls, -1 for the outermost
+        self.parent = parent  # place in Trace.module_calls, -1 for the outermost
         self.site = site
-        self.start = start  # the calls made inside are Recording.calls[start:stop]
+        self.start = start  # the calls made inside are Trace.calls[start:stop]
         self.stop = start
         self.entered = entered  # values among the arguments
         self.exited: tuple[Value, ...] = ()  # values among the results
@@ -239,7 +239,7 @@ class NotRebuilt(NamedTuple):
 
 
 @dataclass
-class Recording:
+class Trace:
     """Everything that one forward pass left."""
 
     model_name: str

@@ -23,48 +23,48 @@ from .identity import Identity, Residents
 from .keeping import Keeper, Sink, Transform
 from .modules import watch_modules
 from .origins import Origins
-from .records import ModuleInfo, Recording, TensorInfo
+from .records import ModuleInfo, TensorInfo, Trace
 from .surroundings import collector_held_off, prepared_surroundings
 from .tracer import Tracer
 
 
-def record(
+def run_traced(
     model: nn.Module,
     args: list[Any],
     kwargs: dict[str, Any],
     options: Options,
     sink: Sink | None = None,
     make_tracer: Callable[..., Tracer] = Tracer,
-) -> tuple[Recording, BaseException | None]:
-    """Run `model(*args, **kwargs)` once, as it is; return the record of it and what it raised, if it did."""
+) -> tuple[Trace, BaseException | None]:
+    """Run `model(*args, **kwargs)` once, as it is; return the trace of that and what it raised, if it did."""
     with collector_held_off():
-        return _record(model, args, kwargs, options, sink, make_tracer)
+        return _run_traced(model, args, kwargs, options, sink, make_tracer)
 
 
-def _record(
+def _run_traced(
     model: nn.Module,
     args: list[Any],
     kwargs: dict[str, Any],
     options: Options,
     sink: Sink | None,
     make_tracer: Callable[..., Tracer],
-) -> tuple[Recording, BaseException | None]:
+) -> tuple[Trace, BaseException | None]:
     started = time.perf_counter()
-    recording = Recording(type(model).__name__, values_kept=options.keeps_all and sink is None)
-    recording.options = options
-    recording.grad_enabled = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
-    modules = describe_modules(model, recording)
+    trace = Trace(type(model).__name__, values_kept=options.keeps_all and sink is None)
+    trace.options = options
+    trace.grad_enabled = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
+    modules = describe_modules(model, trace)
     keeper = Keeper()
-    if options.layers_to_save is not None and not recording.values_kept:
+    if options.layers_to_save is not None and not trace.values_kept:
         # What is to stay connected to autograd is transformed when the forward pass is over.
         transform = None if options.follows_autograd else transform_of(options)
-        recording.chooser = Chooser(recording, keeper, options.selection, transform, sink)
+        trace.chooser = Chooser(trace, keeper, options.selection, transform, sink)
     identity = FollowingIdentity if options.follows_autograd else Identity
-    tracer = make_tracer(recording, _describe_tensors(modules, recording), list(modules), keeper, identity)
-    recording.seed = rng.begin(options.random_seed)
-    recording.start_time = time.time()
+    tracer = make_tracer(trace, _describe_tensors(modules, trace), list(modules), keeper, identity)
+    trace.seed = rng.begin(options.random_seed)
+    trace.start_time = time.time()
     if sink is not None:
-        sink.begin(recording)
+        sink.begin(trace)
     error = None
     try:
         with no_torch_function():
@@ -72,7 +72,7 @@ def _record(
                 tracer.identity.add_input(tensor, path)
             tracer.choose()
         if options.check_completeness:
-            recording.completeness, tracer.identity.origins = Completeness(), Origins()
+            trace.completeness, tracer.identity.origins = Completeness(), Origins()
         tracer.watched = partial(dispatcher_watched, modules=modules)
         try:
             with prepared_surroundings(is_tracer), watch_modules(modules, tracer), tracer.watched(tracer), tracer:
@@ -80,23 +80,23 @@ def _record(
         finally:
             tracer.end()
         tracer.record_output(result)
-        recording.complete = True
-        if _was_lazy(recording):
-            _describe_tensors(modules, recording)
+        trace.complete = True
+        if _was_lazy(trace):
+            _describe_tensors(modules, trace)
     except BaseException as raised:
         error = raised
-        _forget_unfinished(recording)
+        _forget_unfinished(trace)
     if isinstance(tracer.identity, FollowingIdentity):
-        _keep_autograd(tracer.identity, recording, options)
+        _keep_autograd(tracer.identity, trace, options)
     tracer.close()
-    recording.values_kept = options.keeps_all
-    recording.end_time = time.time()
-    recording.seconds = time.perf_counter() - started
-    return recording, error
+    trace.values_kept = options.keeps_all
+    trace.end_time = time.time()
+    trace.seconds = time.perf_counter() - started
+    return trace, error
 
 
 def _run(model: nn.Module, args: list[Any], kwargs: dict[str, Any], tracer: Tracer) -> Any:
-    origins, found = tracer.identity.origins, tracer.recording.completeness
+    origins, found = tracer.identity.origins, tracer.trace.completeness
     if origins is None or found is None:
         return model(*args, **kwargs)
     origins.begin()
@@ -105,18 +105,18 @@ def _run(model: nn.Module, args: list[Any], kwargs: dict[str, Any], tracer: Trac
     return result
 
 
-def _keep_autograd(identity: FollowingIdentity, recording: Recording, options: Options) -> None:
-    recording.connections = identity.connections
+def _keep_autograd(identity: FollowingIdentity, trace: Trace, options: Options) -> None:
+    trace.connections = identity.connections
     if options.save_gradients:
-        edges = {index: edge for index, edge in identity.edges.items() if index < len(recording.values)}
-        recording.gradients = Gradients(recording, edges, options.gradient_postfunc)
+        edges = {index: edge for index, edge in identity.edges.items() if index < len(trace.values)}
+        trace.gradients = Gradients(trace, edges, options.gradient_postfunc)
 
 
 @contextmanager
 def dispatcher_watched(tracer: Tracer, modules: Iterable[nn.Module]) -> Iterator[None]:
     """See at the dispatcher what Python can't: always in scripted modules, and as a check when asked to."""
     with ExitStack() as stack:
-        found, origins = tracer.recording.completeness, tracer.identity.origins
+        found, origins = tracer.trace.completeness, tracer.identity.origins
         if found is not None and origins is not None:
             tracer.witness = stack.enter_context(Witness(tracer, found, origins))
         if any(isinstance(module, torch.jit.ScriptModule) for module in modules):
@@ -145,7 +145,7 @@ def input_tensors(args: list[Any], kwargs: dict[str, Any]) -> Iterator[tuple[str
         yield from ((name + path, tensor) for path, tensor in tensors_in(argument))
 
 
-def describe_modules(model: nn.Module, recording: Recording) -> dict[nn.Module, list[str]]:
+def describe_modules(model: nn.Module, trace: Trace) -> dict[nn.Module, list[str]]:
     """List the modules; return each with its addresses."""
     addresses: dict[nn.Module, list[str]] = {}
     for address, module in model.named_modules(remove_duplicate=False):
@@ -155,11 +155,11 @@ def describe_modules(model: nn.Module, recording: Recording) -> dict[nn.Module, 
         kind = type(module)
         qualname = qualnames.get(kind) or qualnames.setdefault(kind, f"{kind.__module__}.{kind.__qualname__}")
         training = getattr(module, "training", False)  # a frozen TorchScript module has lost it
-        recording.modules.append(ModuleInfo(names[0], tuple(names), kind.__name__, training, qualname))
+        trace.modules.append(ModuleInfo(names[0], tuple(names), kind.__name__, training, qualname))
     return addresses
 
 
-def _describe_tensors(modules: dict[nn.Module, list[str]], recording: Recording) -> Residents:
+def _describe_tensors(modules: dict[nn.Module, list[str]], trace: Trace) -> Residents:
     """List the parameters and buffers."""
     residents: Residents = {}
     for role, attribute in (("param", "_parameters"), ("buffer", "_buffers")):
@@ -173,9 +173,9 @@ def _describe_tensors(modules: dict[nn.Module, list[str]], recording: Recording)
                         first[1].extend(names)
         infos = [_tensor_info(tensor, names) for tensor, names in found.values()]
         if role == "param":
-            recording.param_infos = infos
+            trace.param_infos = infos
         else:
-            recording.buffer_infos = infos
+            trace.buffer_infos = infos
         for (key, (tensor, _)), info in zip(found.items(), infos, strict=True):
             residents.setdefault(key, (tensor, role, info))
     return residents
@@ -189,13 +189,13 @@ def _tensor_info(tensor: Tensor, names: list[str]) -> TensorInfo:
     return TensorInfo(names[0], tuple(names), shape, tensor.dtype, tensor.device, tensor.requires_grad)
 
 
-def _was_lazy(recording: Recording) -> bool:
+def _was_lazy(trace: Trace) -> bool:
     """Were there parameters without a shape before the forward pass?"""
-    return any(info.shape is None for info in recording.param_infos + recording.buffer_infos)
+    return any(info.shape is None for info in trace.param_infos + trace.buffer_infos)
 
 
-def _forget_unfinished(recording: Recording) -> None:
+def _forget_unfinished(trace: Trace) -> None:
     """Drop values whose call was cut off before it was recorded."""
-    values = recording.values
-    while values and values[-1].call >= len(recording.calls):
+    values = trace.values
+    while values and values[-1].call >= len(trace.calls):
         values.pop()

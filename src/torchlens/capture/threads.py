@@ -1,7 +1,7 @@
 """Threads that a model starts in its forward pass take part in its capture.
 
 A torch function mode is active in one thread. A thread that a captured thread starts, and a task that it hands to a
-pool of threads, gets a tracer of its own that writes into the same recording. From then on the tracers take turns:
+pool of threads, gets a tracer of its own that writes into the same trace. From then on the tracers take turns:
 operations are logged in the order in which they ended. A capture whose model starts no thread pays nothing for this.
 """
 
@@ -26,13 +26,13 @@ from .unseen import IsOurs, replaced, tracers_here
 
 
 class SharedTracer(Tracer):
-    """One of several tracers that write into one recording, taking turns."""
+    """One of several tracers that write into one trace, taking turns."""
 
     turn: threading.RLock
 
     @classmethod
     def of(cls, tracer: Tracer) -> SharedTracer:
-        """The tracer itself, from now on sharing its recording."""
+        """The tracer itself, from now on sharing its trace."""
         if not isinstance(tracer, cls):
             tracer.__class__ = _shared_kind(type(tracer))
             assert isinstance(tracer, cls)
@@ -52,7 +52,7 @@ class SharedTracer(Tracer):
 
     def _record(self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         with self.turn:
-            if self.recording.ended:
+            if self.trace.ended:
                 return func(*args, **kwargs)
             self.identity.synthesize = self._synthesize
             return super()._record(function, func, args, kwargs)
@@ -71,16 +71,16 @@ class SharedTracer(Tracer):
         self, module: nn.Module, is_forward: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> ModuleCall | None:
         with self.turn:
-            return None if self.recording.ended else super().enter_module(module, is_forward, args, kwargs)
+            return None if self.trace.ended else super().enter_module(module, is_forward, args, kwargs)
 
     def leave_module(self, call: ModuleCall, result: Any) -> None:
         with self.turn:
-            if not self.recording.ended:
+            if not self.trace.ended:
                 super().leave_module(call, result)
 
 
 def _shared_kind(kind: type[Tracer]) -> type[SharedTracer]:
-    """What a tracer of this kind becomes when it shares its recording."""
+    """What a tracer of this kind becomes when it shares its trace."""
     if kind is Tracer:
         return SharedTracer
     if kind not in _shared_kinds:

@@ -34,7 +34,7 @@ from .functions import KNOWN, OUTPUT, Function, Treatment, meet
 from .identity import Identity, Residents
 from .keeping import Keeper
 from .modules import MODULE_BOUNDARY
-from .records import NO_KWARGS, Call, Event, ModuleCall, NotRebuilt, Recording, Site, Value
+from .records import NO_KWARGS, Call, Event, ModuleCall, NotRebuilt, Site, Trace, Value
 
 RECORD, FOLLOW, IGNORE, OPAQUE = Treatment.RECORD, Treatment.FOLLOW, Treatment.IGNORE, Treatment.OPAQUE
 
@@ -52,24 +52,24 @@ _Before = tuple[Any, Any, tuple[Tensor, ...], tuple[Value, ...], "Tensor | None"
 
 
 class Tracer(TorchFunctionMode):
-    """While active, appends every torch call of this thread to a `Recording`."""
+    """While active, appends every torch call of this thread to a `Trace`."""
 
     def __init__(
         self,
-        recording: Recording,
+        trace: Trace,
         residents: Residents,
         modules: Sequence[nn.Module],
         keeper: Keeper,
         identity: type[Identity] = Identity,
     ) -> None:
         super().__init__()
-        self.recording = recording
-        self.chooser = recording.chooser
+        self.trace = trace
+        self.chooser = trace.chooser
         choosing = self.chooser is not None
-        self.identity = identity(recording, residents, keeper, self._synthesize, choosing=choosing)
+        self.identity = identity(trace, residents, keeper, self._synthesize, choosing=choosing)
         self.descent: list[Any] = []  # the Python functions being stepped into
         self.busy = False  # with a call that is recorded, or that is none of the model's
-        self.module_call = -1  # place of the running one in recording.module_calls
+        self.module_call = -1  # place of the running one in trace.module_calls
         self.module_numbers = {id(module): number for number, module in enumerate(modules)}
         self.call_counts = [0] * len(modules)
         self.forward_due: ModuleCall | None = None  # a module call whose forward has not begun
@@ -86,10 +86,10 @@ class Tracer(TorchFunctionMode):
 
     def end(self) -> None:
         """The forward pass is over: what a thread that it left running does is not logged."""
-        self.recording.ended = True
+        self.trace.ended = True
 
     def close(self) -> None:
-        """Let go of everything but the recording."""
+        """Let go of everything but the trace."""
         del self.identity
 
     def __torch_function__(
@@ -251,7 +251,7 @@ class Tracer(TorchFunctionMode):
     ) -> None:
         """Record what came of a call."""
         identity = self.identity
-        calls = self.recording.calls
+        calls = self.trace.calls
         stored_args, stored_kwargs, written, overwritten, rng, state = before
         if type(result) is Tensor:
             fresh = function.fresh and not written
@@ -318,7 +318,7 @@ class Tracer(TorchFunctionMode):
     # ---- results --------------------------------------------------------------------------------------------
 
     def _outputs(self, result: Any) -> tuple[Value, ...]:
-        call = len(self.recording.calls)
+        call = len(self.trace.calls)
         new_value = self.identity.new_value
         if isinstance(result, Tensor):
             return (new_value(result, "op", call),)
@@ -332,7 +332,7 @@ class Tracer(TorchFunctionMode):
         self, function: Function, written: tuple[Tensor, ...], overwritten: tuple[Value, ...]
     ) -> tuple[Value, ...]:
         """Give each overwritten tensor a new value, unless the call returned it and it has one."""
-        call = len(self.recording.calls)
+        call = len(self.trace.calls)
         unreturned = []
         for tensor, old in zip(written, overwritten, strict=True):
             value = self.identity.current(tensor)
@@ -354,8 +354,8 @@ class Tracer(TorchFunctionMode):
     def _read(self, function: Function, args: tuple[Any, ...], result: Any) -> None:
         values = tuple([argument for argument in args if isinstance(argument, Value)])
         plain = result if type(result) in PLAIN else None
-        calls = len(self.recording.calls)
-        self.recording.events.append(Event(function.name, values, plain, self.module_call, calls, frames_above(4)))
+        calls = len(self.trace.calls)
+        self.trace.events.append(Event(function.name, values, plain, self.module_call, calls, frames_above(4)))
 
     def _synthesize(
         self,
@@ -366,7 +366,7 @@ class Tracer(TorchFunctionMode):
         role: str,
         address: str | None,
     ) -> Value:
-        calls = self.recording.calls
+        calls = self.trace.calls
         value = self.identity.new_value(tensor, role, len(calls), address=address)
         site = frames_above(4)
         calls.append(Call(function, args, kwargs, (value,), (), self.module_call, site, 0, None, _NO_STATE))
@@ -390,13 +390,13 @@ class Tracer(TorchFunctionMode):
         due, self.forward_due = self.forward_due, None
         if is_forward and due is not None and due.module == number:
             return None
-        recording = self.recording
+        trace = self.trace
         count = self.call_counts[number] = self.call_counts[number] + 1
         known = self._known_values((*args, *kwargs.values()) if kwargs else args)
         entered = tuple([value for value, _ in known])
-        call = ModuleCall(number, count, self.module_call, frames_above(2), len(recording.calls), entered)
-        self.module_call = len(recording.module_calls)
-        recording.module_calls.append(call)
+        call = ModuleCall(number, count, self.module_call, frames_above(2), len(trace.calls), entered)
+        self.module_call = len(trace.module_calls)
+        trace.module_calls.append(call)
         if not is_forward:
             self.forward_due = call
         return call
@@ -407,7 +407,7 @@ class Tracer(TorchFunctionMode):
         if self.chooser is not None:
             with no_torch_function():
                 self.chooser.module_left(call, returned)
-        call.stop = len(self.recording.calls)
+        call.stop = len(self.trace.calls)
         self.module_call = call.parent
         self.forward_due = None
 
@@ -438,7 +438,7 @@ class Tracer(TorchFunctionMode):
 
     def record_output(self, result: Any) -> None:
         """Make an entry for each tensor that the model returned."""
-        calls = self.recording.calls
+        calls = self.trace.calls
         with no_torch_function():
             entries: dict[int, Value] = {}
             for path, tensor in tensors_in(result):
@@ -448,10 +448,10 @@ class Tracer(TorchFunctionMode):
                 self.choose()
                 entries.setdefault(id(tensor), value)
             try:
-                self.recording.output = reconstructed(result, Tensor, lambda tensor: entries[id(tensor)])
+                self.trace.output = reconstructed(result, Tensor, lambda tensor: entries[id(tensor)])
             except Exception as raised:  # whatever the copying of the user's object raises, the log is whole without it
                 reason = f"{type(result).__name__} can't be copied: {type(raised).__name__}: {raised}"
-                self.recording.output = NotRebuilt(reason)
+                self.trace.output = NotRebuilt(reason)
 
 
 def _pass(tracer: Tracer, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:

@@ -16,43 +16,26 @@ from ..options import Options
 from ..words import counted
 from . import rng
 from .keeping import Sink
-from .records import Recording
-from .session import record
+from .records import Trace
+from .session import run_traced
 
 
-def recorded(
+def trace_of(
     model: nn.Module,
     module: str | None,
     args: list[Any],
     kwargs: dict[str, Any],
     options: Options,
     sink: Sink | None = None,
-) -> tuple[Recording, BaseException | None]:
-    """The record of the model's run, or of one call of a submodule in it, and what the model raised, if it did."""
-    if module is None:
-        return record(model, args, kwargs, options, sink)
-    recording, error = record_within(model, module, args, kwargs, options, sink)
-    if recording is None:  # the model raised before it came to the submodule
-        assert error is not None
-        raise error
-    recording.within = module
-    return recording, error
+) -> tuple[Trace, BaseException | None]:
+    """Run the model once; return the trace of that, or of one call of a submodule in it, and what the model raised.
 
-
-def record_within(
-    model: nn.Module,
-    address: str,
-    args: list[Any],
-    kwargs: dict[str, Any],
-    options: Options,
-    sink: Sink | None = None,
-) -> tuple[Recording | None, BaseException | None]:
-    """Run the model once; return the record of the submodule's call and what the model raised, if it did.
-
-    The record is the same as if the submodule had been logged by itself, with what the model gave it. `"core:2"` means
-    the second call. There is no record if the model raised before that call.
+    The trace of a submodule is the same as if it had been logged by itself, with what the model gave it. `"core:2"`
+    means its second call. What the model raises before that call is raised.
     """
-    name, number = _address(address)
+    if module is None:
+        return run_traced(model, args, kwargs, options, sink)
+    name, number = _address(module)
     wanted = _OneCall(_submodule(model, name), number, dataclasses.replace(options, random_seed=None), sink)
     seed = rng.begin(options.random_seed)
     error = None
@@ -61,16 +44,16 @@ def record_within(
             model(*args, **kwargs)
     except BaseException as raised:
         error = raised
-    if wanted.recording is None and error is None:
+    trace = wanted.trace
+    if trace is None:
         times = "never" if not wanted.calls else f"only {counted(wanted.calls, 'time')}"
-        raise LayerNotFoundError(f"module {address!r} can't be logged: {name} was called {times}")
-    if wanted.recording is not None:
-        wanted.recording.seed = seed
-        if ":" not in address and wanted.calls > 1:
-            wanted.recording.warnings.append(
-                f"{name} was called {wanted.calls} times, and this is its first call; for another: module='{name}:2'"
-            )
-    return wanted.recording, error
+        raise error or LayerNotFoundError(f"module {module!r} can't be logged: {name} was called {times}")
+    trace.seed, trace.within = seed, module
+    if ":" not in module and wanted.calls > 1:
+        trace.warnings.append(
+            f"{name} was called {wanted.calls} times, and this is its first call; for another: module='{name}:2'"
+        )
+    return trace, error
 
 
 def _address(address: str) -> tuple[str, int]:
@@ -99,7 +82,7 @@ class _OneCall:
 
     def __init__(self, module: nn.Module, number: int, options: Options, sink: Sink | None) -> None:
         self.calls = 0
-        self.recording: Recording | None = None
+        self.trace: Trace | None = None
         self._module = module
         self._number = number
         self._options = options
@@ -136,7 +119,7 @@ class _OneCall:
         results: list[Any] = []
         hook = self._module.register_forward_hook(lambda module, args, result: results.append(result))
         try:
-            self.recording, error = record(self._module, list(args), kwargs, self._options, self._sink)
+            self.trace, error = run_traced(self._module, list(args), kwargs, self._options, self._sink)
         finally:
             hook.remove()
         if error is not None:

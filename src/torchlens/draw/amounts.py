@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def _seconds(graph: Graph, place: int) -> float:
     value = graph.entries[place]
-    call = graph.recording.calls[value.call] if value.call >= 0 and value.role == "op" else None
+    call = graph.trace.calls[value.call] if value.call >= 0 and value.role == "op" else None
     return call.time / 1e9 if call is not None and call.outputs[0] is value else 0.0
 
 

@@ -121,7 +121,7 @@ def backward_edges(links: list[Link], with_gradient: set[int], theme: Theme) -> 
 def _arguments(graph: Graph, place: int) -> dict[int, list[str]]:
     """For each parent of an entry, the arguments it was given as, unless their order is of no importance."""
     value = graph.entries[place]
-    call = graph.recording.calls[value.call]
+    call = graph.trace.calls[value.call]
     if value.role == "output" or _is_commutative(call):
         return {}
     found: dict[int, list[str]] = {}

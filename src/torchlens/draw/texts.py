@@ -31,8 +31,8 @@ class Texts:
     # ---- title ----------------------------------------------------------------------------------------------
 
     def title(self) -> tuple[Text, ...]:
-        log, recording = self._log, self._graph.recording
-        name, nbytes, params = log.model_name, self._nbytes, recording.param_infos
+        log, trace = self._log, self._graph.trace
+        name, nbytes, params = log.model_name, self._nbytes, trace.param_infos
         if self._nesting.focus is not None:
             call = self._nesting.focus[0]
             info = self._graph.modules.infos[self._graph.modules.calls[call].module]
@@ -58,7 +58,7 @@ class Texts:
                 notes.append(f"{what} drawn once: {self._nesting.name(run[0])} to {self._nesting.name(run[-1])}")
         if not self._graph.entries:
             notes.append("no tensors: the forward pass neither took, made nor returned any")
-        elif not self._graph.recording.complete:
+        elif not self._graph.trace.complete:
             notes.append("cut short: the forward pass raised an exception here")
         return notes
 
@@ -179,7 +179,7 @@ class Texts:
 
     @cached_property
     def _is_trainable(self) -> dict[str, bool]:
-        return {a: info.trainable for info in self._graph.recording.param_infos for a in info.all_addresses}
+        return {a: info.trainable for info in self._graph.trace.param_infos for a in info.all_addresses}
 
     def params_in(self, address: str) -> list[TensorInfo]:
         """The parameters in a module and its submodules."""
@@ -188,7 +188,7 @@ class Texts:
     @cached_property
     def _params_by_module(self) -> dict[str, dict[str, TensorInfo]]:
         found: dict[str, dict[str, TensorInfo]] = {}
-        for info in self._graph.recording.param_infos:
+        for info in self._graph.trace.param_infos:
             for address in info.all_addresses:
                 while address:
                     address = address.rpartition(".")[0]

@@ -114,7 +114,7 @@ class _Painter:
         if spot.box is not None:
             return self._plan.nesting.address(spot.box)
         value = self._plan.graph.entries[spot.places[0]]
-        calls = self._plan.graph.recording.calls
+        calls = self._plan.graph.trace.calls
         function = f"{calls[value.call].function.name}, " if value.role == "op" else ""
         return f"{function}{value.dtype}"
 
@@ -160,6 +160,6 @@ class _Painter:
 
 def places_with_gradient(log: ModelLog) -> set[int]:
     """The entries whose gradient was logged."""
-    if log._recording.gradients is None:
+    if log._trace.gradients is None:
         return set()
     return {place for place in range(len(log.graph.entries)) if log._op(place).gradient is not None}

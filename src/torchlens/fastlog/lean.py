@@ -25,7 +25,7 @@ from ..capture.identity import Identity
 from ..capture.keeping import Keeper
 from ..capture.modules import MODULE_BOUNDARY
 from ..capture.naming import is_library_file, may_be_operator
-from ..capture.records import Facts, Recording, Site, Value, facts_of
+from ..capture.records import Facts, Site, Trace, Value, facts_of
 from ..capture.session import describe_modules, dispatcher_watched, input_tensors, is_tracer
 from ..capture.surroundings import prepared_surroundings
 from ..capture.tracer import Tracer
@@ -75,7 +75,7 @@ class LeanTracer(Tracer):
     """
 
     def __init__(self, model: nn.Module, observer: Observer) -> None:
-        structure = Recording(type(model).__name__, values_kept=False)
+        structure = Trace(type(model).__name__, values_kept=False)
         self.modules = list(describe_modules(model, structure))
         super().__init__(structure, {}, self.modules, Keeper(), Names)
         self.infos = structure.modules
@@ -126,7 +126,7 @@ class LeanTracer(Tracer):
         self._surroundings.close()
         self.end()
         # A thread that the model has left running has the old one, which tells it that the pass is over.
-        self.recording = Recording(self.recording.model_name, values_kept=False)
+        self.trace = Trace(self.trace.model_name, values_kept=False)
         self.known.clear()
         self.buffers.clear()
         self.keeper.foreign.clear()

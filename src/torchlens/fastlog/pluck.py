@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..capture import rng
 from ..capture.arguments import model_arguments
-from ..capture.session import record as record_structure
+from ..capture.session import run_traced
 from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError
 from ..log.model_log import ModelLog
 from ..log.settle import settle
@@ -89,7 +89,7 @@ def _from_log(
 ) -> dict[Any, Tensor]:
     args, kwargs = model_arguments(model, input_args, input_kwargs)
     options = Options.checked(layers_to_save=list(selectors), random_seed=random_seed)
-    recording, error = record_structure(model, args, kwargs, options)
+    recording, error = run_traced(model, args, kwargs, options)
     if error is not None:
         raise error
     log = ModelLog(recording)

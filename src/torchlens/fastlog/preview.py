@@ -10,7 +10,7 @@ from torch import nn
 
 from ..capture.arguments import model_arguments
 from ..capture.keeping import Keeper
-from ..capture.records import Recording as Structure
+from ..capture.records import Trace
 from ..errors import ArgumentError
 from ..log.layer_log import LayerLog
 from ..log.model_log import ModelLog
@@ -66,7 +66,7 @@ def dry_run(
 class Run(NamedTuple):
     """A run of which all events are known."""
 
-    structure: Structure
+    structure: Trace
     events: list[Event]
     values_of: dict[int, list[int]]  # the values of each event, by its index
     addresses: Mapping[str, str]

@@ -15,8 +15,8 @@ from torch import nn
 from ..capture.arguments import model_arguments
 from ..capture.keeping import Keeper
 from ..capture.modules import watch_modules
-from ..capture.records import Recording as Structure
-from ..capture.session import record as record_structure
+from ..capture.records import Trace
+from ..capture.session import run_traced
 from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError
 from ..log.model_log import ModelLog
 from ..options import Options
@@ -128,13 +128,11 @@ class Sink:
             self._stream.abandon()
 
 
-def run_once(
-    model: nn.Module, args: list[Any], kwargs: dict[str, Any], options: Options, observer: Observer
-) -> Structure:
+def run_once(model: nn.Module, args: list[Any], kwargs: dict[str, Any], options: Options, observer: Observer) -> Trace:
     """Run the model under the eyes of the observer; return the structure of the pass."""
     observer.begin(Rollout(0, None))
     make_tracer = partial(StructuralTracer, observer=observer)
-    structure, error = record_structure(model, args, kwargs, options, make_tracer=make_tracer)
+    structure, error = run_traced(model, args, kwargs, options, make_tracer=make_tracer)
     structure.chooser = None
     if error is not None and not isinstance(error, Stopped):
         raise error
@@ -143,7 +141,7 @@ def run_once(
     return structure
 
 
-def _log_of(structure: Structure) -> ModelLog:
+def _log_of(structure: Trace) -> ModelLog:
     log = ModelLog(structure)
     graph = log.graph
     graph.listed = [place for place, value in enumerate(graph.entries) if value.kept is not None]

@@ -11,7 +11,7 @@ from .._torch import no_torch_function
 from ..capture.containers import flat_tensors
 from ..capture.identity import Identity, Residents
 from ..capture.keeping import Keeper
-from ..capture.records import Call, ModuleCall, Recording, Value
+from ..capture.records import Call, ModuleCall, Trace, Value
 from ..capture.tracer import Tracer
 from ..graph.link import argument_values
 from .events import Event, Frame, Name
@@ -39,7 +39,7 @@ class StructuralTracer(Tracer):
 
     def __init__(
         self,
-        recording: Recording,
+        trace: Trace,
         residents: Residents,
         modules: list[nn.Module],
         keeper: Keeper,
@@ -49,8 +49,8 @@ class StructuralTracer(Tracer):
     ) -> None:
         self.observer = observer
         observer.keeper = keeper
-        self.watch = recording.chooser = Watch(recording, observer)  # type: ignore[assignment]
-        super().__init__(recording, residents, modules, keeper, ConnectedIdentity)
+        self.watch = trace.chooser = Watch(trace, observer)  # type: ignore[assignment]
+        super().__init__(trace, residents, modules, keeper, ConnectedIdentity)
         assert isinstance(self.identity, ConnectedIdentity)
         self.identity.observer = observer
 
@@ -66,8 +66,8 @@ class StructuralTracer(Tracer):
 class Watch:
     """Stands where the chooser of a full log does: it is shown every new value, and tells the observer."""
 
-    def __init__(self, recording: Recording, observer: Observer) -> None:
-        self.recording = recording
+    def __init__(self, trace: Trace, observer: Observer) -> None:
+        self.trace = trace
         self.observer = observer
         self.names: dict[int, Name] = {}  # by index of the value
         self.frames: dict[int, Frame] = {}  # of running module calls, by their places
@@ -94,7 +94,7 @@ class Watch:
             self.names[value.index] = name
             _save(value, record)
             return
-        call = self.recording.calls[value.call]
+        call = self.trace.calls[value.call]
         tally = observer.tallies.get(call.function) or observer.tally_of(call.function, lambda: call.site)
         number = observer.next_number
         self.names[value.index] = name = observer.count(tally)
@@ -108,7 +108,7 @@ class Watch:
         _save(value, keep(event, tensor))
 
     def module_entered(self, call: ModuleCall, place: int, arguments: tuple[Any, ...]) -> None:
-        info = self.recording.modules[call.module]
+        info = self.trace.modules[call.module]
         frame = Frame(call.module, info.address, info.class_name, call.number, self.frames.get(call.parent))
         self.frames[place] = frame
         if self._looks_at(frame):
@@ -119,7 +119,7 @@ class Watch:
             self.observer.module_events += 1
 
     def module_left(self, call: ModuleCall, returned: list[tuple[Value, Tensor]]) -> None:
-        place = next((place for place in reversed(self.frames) if self.recording.module_calls[place] is call), None)
+        place = next((place for place in reversed(self.frames) if self.trace.module_calls[place] is call), None)
         if place is None or self.observer.stopped:
             return
         frame = self.frames.pop(place)

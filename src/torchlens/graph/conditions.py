@@ -53,7 +53,7 @@ def find_conditions(graph: Graph) -> Conditions:
     conversion was hidden.
     """
     seen = _seen(graph)
-    asked = {place for event in graph.recording.events for place in _places(graph, event)}
+    asked = {place for event in graph.trace.events for place in _places(graph, event)}
     hidden = {p for p in range(len(graph.entries)) if p not in asked and _is_unused_bool(graph, p)}
     ends = hidden | {place for condition in seen for place in condition.places}
     branch = _branch(graph, ends)
@@ -65,7 +65,7 @@ def find_conditions(graph: Graph) -> Conditions:
 def _seen(graph: Graph) -> list[Condition]:
     """Conversions of a tensor to a Python bool, and to a number inside a test, in the user's code."""
     found = []
-    for event in graph.recording.events:
+    for event in graph.trace.events:
         innermost = next(frames(event.site), None)
         if innermost is None or is_library_code(innermost[0]):
             continue

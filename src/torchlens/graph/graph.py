@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from ..capture.records import Recording, Value
+from ..capture.records import Trace, Value
 from ..capture.surroundings import collector_held_off
 from . import ancestry
 from .conditions import Conditions, find_conditions
@@ -22,7 +22,7 @@ PASSES = (link_entries, drop_orphans, group_layers, name_layers)
 class Graph:
     """Arrays over the entries of a log; entry `i` is the i-th tensor of the forward pass.
 
-    >>> graph = Graph(recording).build()          # doctest: +SKIP
+    >>> graph = Graph(trace).build()          # doctest: +SKIP
     >>> graph.parents[3]                          # doctest: +SKIP
     (2,)
     """
@@ -38,8 +38,8 @@ class Graph:
     layer_labels: list[str]  # by layer
     layer_type_nums: list[int]  # by layer
 
-    def __init__(self, recording: Recording) -> None:
-        self.recording = recording
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
 
     @collector_held_off()
     def build(self) -> Graph:
@@ -56,7 +56,7 @@ class Graph:
     @cached_property
     def listed(self) -> list[int]:
         """The entries that the log lists: all, or those that were chosen to be saved."""
-        chosen = self.recording.listed
+        chosen = self.trace.listed
         if chosen is None:
             return list(range(len(self.entries)))
         return sorted(self.place[index] for index in chosen if index in self.place)
@@ -65,7 +65,7 @@ class Graph:
 
     @cached_property
     def place(self) -> dict[int, int]:
-        """Place among the entries of each value, by its index in the recording."""
+        """Place among the entries of each value, by its index in the trace."""
         return {value.index: place for place, value in enumerate(self.entries)}
 
     @cached_property
@@ -97,7 +97,7 @@ class Graph:
         """The work of each entry; that of a call with several results counts for the first of them."""
         costs = []
         for value in self.entries:
-            call = self.recording.calls[value.call] if value.call >= 0 else None
+            call = self.trace.calls[value.call] if value.call >= 0 else None
             if call is None or call.function.func is None or call.outputs[0] is not value:
                 costs.append(Cost())
             else:

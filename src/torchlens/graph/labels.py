@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def name_layers(graph: Graph) -> None:
     """Number the layers in order of first appearance, all together and by type."""
-    calls = graph.recording.calls
+    calls = graph.trace.calls
     counts: dict[str, int] = {}
     graph.layer_types, graph.layer_labels, graph.layer_type_nums = [], [], []
     for number, members in enumerate(graph.layer_entries):

@@ -46,7 +46,7 @@ def _may_repeat(keys: list[int], param_keys: list[int]) -> bool:
 
 def _keys(graph: Graph) -> tuple[list[int], list[int]]:
     """For each entry a number that equal operations share, and one that uses of the same parameters share."""
-    calls = graph.recording.calls
+    calls = graph.trace.calls
     numbers: dict[Hashable, int] = {}
     call_keys = [numbers.setdefault(_call_key(call), len(numbers)) for call in calls]
     _neutralise_indices(calls, call_keys, numbers)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..capture.records import Call, Recording, Value
+from ..capture.records import Call, Trace, Value
 
 if TYPE_CHECKING:
     from .graph import Graph
@@ -12,27 +12,27 @@ if TYPE_CHECKING:
 
 def link_entries(graph: Graph) -> None:
     """Every value becomes an entry; its parents are the values among the arguments of the call that made it."""
-    entries = graph.recording.values
+    entries = graph.trace.values
     parents: list[tuple[int, ...]] = []
     graph.params = []
-    for call in graph.recording.calls:
+    for call in graph.trace.calls:
         values = [value for _, value in argument_values(call)]
         indexes = [value.index for value in values if value.role != "param"]
         parents.append(tuple(indexes) if len(indexes) < 2 else tuple(dict.fromkeys(indexes)))
-        graph.params.append(_params_among(values, graph.recording))
+        graph.params.append(_params_among(values, graph.trace))
     graph.entries = list(entries)
     graph.parents = [parents[value.call] if value.call >= 0 else () for value in entries]
     graph.children = children_of(graph.parents)
 
 
-def _params_among(values: list[Value], recording: Recording) -> tuple[Value, ...]:
+def _params_among(values: list[Value], trace: Trace) -> tuple[Value, ...]:
     """The parameters among the values that a call works with; also those that an earlier call has changed."""
     found: list[Value] = []
     for value in values:
         if value.role == "param":
             found.append(value)
         elif value.address is not None and value.role == "op":
-            found += [param for param in recording.params if param.address == value.address]
+            found += [param for param in trace.params if param.address == value.address]
     return tuple(found)
 
 

@@ -15,16 +15,16 @@ Amount = TypeVar("Amount", int, float)
 
 
 class ModuleTree:
-    """Answers about the module calls of a graph. Calls are known by their place in the recording."""
+    """Answers about the module calls of a graph. Calls are known by their place in the trace."""
 
     def __init__(self, graph: Graph) -> None:
-        self.infos = graph.recording.modules
-        self.calls = graph.recording.module_calls
+        self.infos = graph.trace.modules
+        self.calls = graph.trace.module_calls
         self._entries = graph.entries
         self._children = graph.children
-        self._recorded = graph.recording.calls
+        self._recorded = graph.trace.calls
         self._place = graph.place
-        self._param_infos = graph.recording.param_infos
+        self._param_infos = graph.trace.param_infos
 
     @cached_property
     def call_counts(self) -> list[int]:

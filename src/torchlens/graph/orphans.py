@@ -17,12 +17,12 @@ def drop_orphans(graph: Graph) -> None:
     What leads to a condition stays: it decided what the model computed. A forward pass that was cut short has no
     outputs, so nothing is dropped from it.
     """
-    recording = graph.recording
-    if not recording.complete:
+    trace = graph.trace
+    if not trace.complete:
         return
     inputs = [i for i, value in enumerate(graph.entries) if value.role == "input"]
     ends = [i for i, value in enumerate(graph.entries) if value.role == "output"]
-    ends += [v.index for event in recording.events for v in event.values if v.role != "param" and v.index >= 0]
+    ends += [v.index for event in trace.events for v in event.values if v.role != "param" and v.index >= 0]
     from_input = reached(inputs, graph.children)
     to_end = reached(ends, graph.parents)
     keep = [i for i in range(len(graph.entries)) if from_input[i] or to_end[i]]

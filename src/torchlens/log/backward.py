@@ -42,7 +42,7 @@ class GradFnLog:
         """The operation whose gradient it computes; for what was there before the forward pass, the input."""
         graph = self._graph
         if self._node.call >= 0:
-            indexes = [value.index for value in graph.recording.calls[self._node.call].outputs]
+            indexes = [value.index for value in graph.trace.calls[self._node.call].outputs]
         else:
             indexes = [] if self._node.value is None else [self._node.value]
         places = [graph.place[index] for index in indexes if index in graph.place]
@@ -127,7 +127,7 @@ def check_loss(loss: Any) -> None:
 
 
 def gradients_of(graph: Graph) -> Gradients:
-    gradients = graph.recording.gradients
+    gradients = graph.trace.gradients
     if gradients is None:
         raise ArgumentError("this log knows nothing of backward passes; make one with save_gradients=True")
     return gradients
@@ -135,7 +135,7 @@ def gradients_of(graph: Graph) -> Gradients:
 
 def gradients_by_pass(graph: Graph, index: int, *, transformed: bool = False) -> list[Any]:
     """The gradients of a value, one for each backward pass, None where the pass did not reach it."""
-    gradients = graph.recording.gradients
+    gradients = graph.trace.gradients
     if gradients is None:
         return []
     found: dict[int, Any] = (gradients.transformed if transformed else gradients.received).get(index, {})
@@ -153,6 +153,6 @@ def memory_of(saved: Iterable[SavedForBackward]) -> int:
 
 def grad_fns_of(graph: Graph, place: int) -> list[GradFnLog]:
     """The nodes of autograd that an operation made."""
-    gradients = graph.recording.gradients
+    gradients = graph.trace.gradients
     numbers = [] if gradients is None else gradients.nodes_of(graph.entries[place])
     return [GradFnLog(graph, number) for number in numbers]

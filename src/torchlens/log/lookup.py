@@ -102,10 +102,10 @@ class Lookup:
         raise LayerNotFoundError(f"{part!r} is part of several names: {listed}{more}; ask for one of them")
 
     def _not_found(self, key: str) -> LayerNotFoundError:
-        recording = self._graph.recording
+        trace = self._graph.trace
         for kind, where, infos in (
-            ("parameter", "params", recording.param_infos),
-            ("buffer", "buffers", recording.buffer_infos),
+            ("parameter", "params", trace.param_infos),
+            ("buffer", "buffers", trace.buffer_infos),
         ):
             if any(key in info.all_addresses for info in infos):
                 return LayerNotFoundError(f"no layer or module {key!r}; it is a {kind}: log.{where}[{key!r}]")

@@ -16,8 +16,8 @@ from ..aliases import MODEL_ATTRIBUTES, Aliased
 from ..capture.arguments import model_arguments
 from ..capture.containers import reconstructed
 from ..capture.dispatcher import Completeness
-from ..capture.records import Recording, Value
-from ..capture.within import recorded
+from ..capture.records import Trace, Value
+from ..capture.within import trace_of
 from ..errors import ArgumentError, FidelityWarning, PassNeededError
 from ..graph.graph import Graph
 from ..options import Options
@@ -68,8 +68,8 @@ class ModelLog(Tabular, Aliased):
 
     _aliases = MODEL_ATTRIBUTES
 
-    def __init__(self, recording: Recording) -> None:
-        self._recording = recording
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
         self._ops: dict[int, OpLog] = {}
 
     @classmethod
@@ -80,14 +80,14 @@ class ModelLog(Tabular, Aliased):
         >>> tl.ModelLog.load(folder / "demo").model_name
         'DemoNetwork'
         """
-        from ..bundle.load import load_recording
+        from ..bundle.load import load_trace
 
-        return cls(load_recording(Path(path), lazy))
+        return cls(load_trace(Path(path), lazy))
 
     @cached_property
     def graph(self) -> Graph:
         """The graph as plain lists; the basis of all that follows."""
-        return Graph(self._recording).build()
+        return Graph(self._trace).build()
 
     @cached_property
     def _lookup(self) -> Lookup:
@@ -202,46 +202,46 @@ class ModelLog(Tabular, Aliased):
     @property
     def model_name(self) -> str:
         """The class of the model."""
-        return self._recording.model_name
+        return self._trace.model_name
 
     @property
     def is_complete(self) -> bool:
         """False when the forward pass raised and this is what was logged until then."""
-        return self._recording.complete
+        return self._trace.complete
 
     @property
     def warnings(self) -> list[str]:
         """Where the log may not be what it seems; empty for almost every model."""
-        return list(self._recording.warnings)
+        return list(self._trace.warnings)
 
     @property
     def completeness(self) -> Completeness | None:
         """Whether every operation was seen; None unless the log was made with `check_completeness=True`."""
-        return self._recording.completeness
+        return self._trace.completeness
 
     @property
     def random_seed_used(self) -> int:
         """The seed of the run. Given back as `random_seed=`, it reproduces the run."""
-        return self._recording.seed
+        return self._trace.seed
 
     @property
     def pass_start_time(self) -> float:
         """When the forward pass began, in seconds since the epoch."""
-        return self._recording.start_time
+        return self._trace.start_time
 
     @property
     def pass_end_time(self) -> float:
-        return self._recording.end_time
+        return self._trace.end_time
 
     @property
     def time_total(self) -> float:
         """Seconds from call to log."""
-        return self._recording.seconds
+        return self._trace.seconds
 
     @property
     def time_function_calls(self) -> float:
         """Seconds spent in the model's torch functions."""
-        return sum(call.time for call in self._recording.calls) / 1e9
+        return sum(call.time for call in self._trace.calls) / 1e9
 
     @property
     def time_logging(self) -> float:
@@ -377,16 +377,16 @@ class ModelLog(Tabular, Aliased):
 
     @property
     def total_param_tensors(self) -> int:
-        return len(self._recording.param_infos)
+        return len(self._trace.param_infos)
 
     @property
     def total_params(self) -> int:
         """Elements of the model's parameters, each parameter once."""
-        return sum(info.numel for info in self._recording.param_infos)
+        return sum(info.numel for info in self._trace.param_infos)
 
     @property
     def total_params_trainable(self) -> int:
-        return sum(info.numel for info in self._recording.param_infos if info.trainable)
+        return sum(info.numel for info in self._trace.param_infos if info.trainable)
 
     @property
     def total_params_frozen(self) -> int:
@@ -394,7 +394,7 @@ class ModelLog(Tabular, Aliased):
 
     @property
     def total_params_memory(self) -> int:
-        return sum(info.nbytes for info in self._recording.param_infos)
+        return sum(info.nbytes for info in self._trace.param_infos)
 
     @property
     def total_params_memory_str(self) -> str:
@@ -520,8 +520,8 @@ class ModelLog(Tabular, Aliased):
 
     def _output(self) -> Any:
         """What the model returned, as it returned it, with its autograd history if the log keeps that."""
-        recording = self._recording
-        return reconstructed(recording.output, Value, lambda value: self._op(self.graph.place[value.index]).activation)
+        trace = self._trace
+        return reconstructed(trace.output, Value, lambda value: self._op(self.graph.place[value.index]).activation)
 
     def _single(self, key: str | int) -> int:
         op = self[key]
@@ -554,18 +554,18 @@ class ModelLog(Tabular, Aliased):
         If the new input takes another path through the model (another branch, another number of loops), the error says
         where, and the log is as it was. Layers that were taken out of the log before keep their values.
         """
-        options = (self._recording.options or Options()).again(layers_to_save, random_seed, train_mode)
+        options = (self._trace.options or Options()).again(layers_to_save, random_seed, train_mode)
         args, kwargs = model_arguments(model, input_args, input_kwargs)
-        recording, error = recorded(model, self._recording.within, args, kwargs, options)
+        trace, error = trace_of(model, self._trace.within, args, kwargs, options)
         if error is not None:
             raise error
         from ..rerun.refresh import refreshed
 
-        new = ModelLog(recording)
-        new.__dict__["graph"] = refreshed(self.graph, recording)
+        new = ModelLog(trace)
+        new.__dict__["graph"] = refreshed(self.graph, trace)
         settle(new)
         settle_autograd(new)
-        for warning in recording.warnings:
+        for warning in trace.warnings:
             warnings.warn(warning, FidelityWarning, stacklevel=2)
         self.__dict__.clear()
         self.__dict__.update(new.__dict__)
@@ -616,18 +616,18 @@ class ModelLog(Tabular, Aliased):
 
     @property
     def module_addresses(self) -> list[str]:
-        return [info.address for info in self._recording.modules if info.address]
+        return [info.address for info in self._trace.modules if info.address]
 
     @property
     def module_types(self) -> dict[str, str]:
         """The class of each submodule."""
-        return {info.address: info.class_name for info in self._recording.modules if info.address}
+        return {info.address: info.class_name for info in self._trace.modules if info.address}
 
     @property
     def module_num_passes(self) -> dict[str, int]:
         """How often each submodule was called."""
         counts = self.graph.modules.call_counts
-        infos = self._recording.modules
+        infos = self._trace.modules
         return {info.address: count for info, count in zip(infos, counts, strict=True) if info.address}
 
     @property

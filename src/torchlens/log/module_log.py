@@ -14,7 +14,7 @@ from .tables import Tabular
 
 def modules_of(graph: Graph) -> Accessor[ModuleLog]:
     totals = _Totals(graph)
-    logs = [ModuleLog(graph, number, totals) for number in range(len(graph.recording.modules))]
+    logs = [ModuleLog(graph, number, totals) for number in range(len(graph.trace.modules))]
     by_any_address = {address or "self": logs[number] for address, number in graph.modules.numbers.items()}
     return _Modules("module", {log.address: log for log in logs}, by_any_address)
 
@@ -43,7 +43,7 @@ class ModuleLog(Tabular):
         self._graph = graph
         self._number = number
         self._totals = totals
-        self._info = graph.recording.modules[number]
+        self._info = graph.trace.modules[number]
 
     @property
     def address(self) -> str:
@@ -195,7 +195,7 @@ class _Totals:
 
     @cached_property
     def seconds(self) -> list[float]:
-        first = {call.outputs[0].index: call.time / 1e9 for call in self._graph.recording.calls}
+        first = {call.outputs[0].index: call.time / 1e9 for call in self._graph.trace.calls}
         return self._graph.modules.totals([first.get(value.index, 0.0) for value in self._graph.entries])
 
     @cached_property

@@ -46,7 +46,7 @@ class OpLog(Tabular, Aliased):
 
     @property
     def _call(self) -> Call | None:
-        return self._graph.recording.calls[self._value.call] if self._value.call >= 0 else None
+        return self._graph.trace.calls[self._value.call] if self._value.call >= 0 else None
 
     def __repr__(self) -> str:
         return text.describe_op(self)
@@ -140,7 +140,7 @@ class OpLog(Tabular, Aliased):
     @property
     def activation(self) -> Tensor | None:
         """The tensor as it was when the operation returned; None if it was not saved."""
-        connections = self._graph.recording.connections
+        connections = self._graph.trace.connections
         connected = connections.tensor(self._value) if connections is not None else None
         return self._value.saved if connected is None else connected
 
@@ -152,7 +152,7 @@ class OpLog(Tabular, Aliased):
     @property
     def transformed_activation(self) -> Any:
         """What `activation_postfunc` made of the tensor; None if there was none."""
-        connections = self._graph.recording.connections
+        connections = self._graph.trace.connections
         connected = connections.transformed.get(self._value.index) if connections is not None else None
         return fetched(self._value.transformed) if connected is None else connected
 
@@ -209,7 +209,7 @@ class OpLog(Tabular, Aliased):
     @property
     def grad_fn_name(self) -> str | None:
         """The autograd node that made the tensor; None if it requires no gradient or is a leaf."""
-        return grad_fn_name(self._value, self._graph.recording)
+        return grad_fn_name(self._value, self._graph.trace)
 
     @property
     def is_part_of_iterable_output(self) -> bool:
@@ -265,7 +265,7 @@ class OpLog(Tabular, Aliased):
     @property
     def func_name(self) -> str | None:
         """The function's name; for an operator its special method, `__add__`."""
-        return func_name(self._value, self._graph.recording.calls)
+        return func_name(self._value, self._graph.trace.calls)
 
     @property
     def func_time(self) -> float:
@@ -315,7 +315,7 @@ class OpLog(Tabular, Aliased):
     @cached_property
     def func_call_stack(self) -> list[FuncCallLocation]:
         """The lines of the user's code that made the call, the innermost first."""
-        return user_stack(self._graph.recording, self._call) if self._call else []
+        return user_stack(self._graph.trace, self._call) if self._call else []
 
     # ---- parameters -----------------------------------------------------------------------------------------
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 def settle(log: ModelLog) -> None:
     """Keep what the selection means, and list nothing else."""
-    recording = log._recording
-    chooser, recording.chooser = recording.chooser, None
+    trace = log._trace
+    chooser, trace.chooser = trace.chooser, None
     if chooser is None:
         return
     try:
@@ -59,7 +59,7 @@ def _chosen_by(log: ModelLog, chooser: Chooser, predicate: Selector) -> list[int
             if predicate(_Finished(log._op(place[index]), moment)):  # type: ignore[operator]
                 chosen.add(index)
         except Exception as raised:
-            value = log._recording.values[index]
+            value = log._trace.values[index]
             raise _error(log, Failure(f"the predicate {described(predicate)}", value, raised)) from raised
     return [place[index] for index in chosen if index in place]
 
@@ -67,12 +67,12 @@ def _chosen_by(log: ModelLog, chooser: Chooser, predicate: Selector) -> list[int
 def _keep_only(log: ModelLog, chooser: Chooser, places: list[int]) -> None:
     graph = log.graph
     meant = {graph.entries[place].index for place in places}
-    for value in graph.recording.values:
+    for value in graph.trace.values:
         if value.index in meant:
             chooser.finish(value)
         else:
             value.saved = value.transformed = None
-    graph.recording.listed = sorted(meant)
+    graph.trace.listed = sorted(meant)
     graph.listed = places
 
 

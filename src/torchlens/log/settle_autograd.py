@@ -21,32 +21,32 @@ if TYPE_CHECKING:
 
 def settle_autograd(log: ModelLog) -> None:
     """Let go of the tensors that were not saved, and listen to backward passes if gradients are wanted."""
-    recording = log._recording
-    connections, options = recording.connections, recording.options
+    trace = log._trace
+    connections, options = trace.connections, trace.options
     if connections is None or options is None:
         return
-    if options.train_mode and recording.complete and not connections.by_index and _is_trainable(log):
+    if options.train_mode and trace.complete and not connections.by_index and _is_trainable(log):
         raise ArgumentError(
             "train_mode=True, but nothing in this forward pass is connected to autograd, though parameters or inputs "
             "require gradients; does the model run under torch.no_grad() or torch.inference_mode()?"
         )
     begins = "output" if options.save_gradients else None  # a backward pass must begin somewhere
-    connections.keep_only({v.index for v in recording.values if v.saved is not None or v.role == begins})
+    connections.keep_only({v.index for v in trace.values if v.saved is not None or v.role == begins})
     transform = transform_of(options)
     if transform is not None:
-        for value in recording.values:
+        for value in trace.values:
             if value.saved is not None:
                 _transform(log, value, transform, connections, strict=options.train_mode)
-    if recording.gradients is not None:
-        wanted = options.save_gradients if recording.complete else True
-        recording.gradients.attach(recording, _wanted(log, wanted))
+    if trace.gradients is not None:
+        wanted = options.save_gradients if trace.complete else True
+        trace.gradients.attach(trace, _wanted(log, wanted))
         listening.add(log)
 
 
 def _is_trainable(log: ModelLog) -> bool:
-    recording = log._recording
-    inputs = [value for value in recording.values if value.role == "input"]
-    return any(info.trainable for info in recording.param_infos) or any(v.grad_fn is not None for v in inputs)
+    trace = log._trace
+    inputs = [value for value in trace.values if value.role == "input"]
+    return any(info.trainable for info in trace.param_infos) or any(v.grad_fn is not None for v in inputs)
 
 
 def _transform(log: ModelLog, value: Value, transform: Transform, connections: Connections, *, strict: bool) -> None:

@@ -22,7 +22,7 @@ def params_of(graph: Graph) -> Accessor[ParamLog]:
     for place, value in enumerate(graph.entries):
         for address in {param.address for param in graph.params[value.call]} if value.call >= 0 else ():
             users.setdefault(address, []).append(place)
-    return _by_address("parameter", ParamLog, graph, graph.recording.param_infos, users)
+    return _by_address("parameter", ParamLog, graph, graph.trace.param_infos, users)
 
 
 def buffers_of(graph: Graph) -> Accessor[BufferLog]:
@@ -30,7 +30,7 @@ def buffers_of(graph: Graph) -> Accessor[BufferLog]:
     for place, value in enumerate(graph.entries):
         if value.role in ("buffer", "update"):
             entries.setdefault(value.address, []).append(place)
-    return _by_address("buffer", BufferLog, graph, graph.recording.buffer_infos, entries)
+    return _by_address("buffer", BufferLog, graph, graph.trace.buffer_infos, entries)
 
 
 def _by_address(
@@ -112,7 +112,7 @@ class ParamLog(_TensorLog):
     @property
     def value(self) -> Tensor | None:
         """The parameter itself, as it is now; None if the forward pass did not use it."""
-        return next((p.saved for p in self._graph.recording.params if p.address == self.address), None)
+        return next((p.saved for p in self._graph.trace.params if p.address == self.address), None)
 
     def __repr__(self) -> str:
         frozen = "" if self.trainable else ", frozen"

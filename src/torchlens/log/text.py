@@ -82,17 +82,17 @@ def _branch(address: str, children: dict[str, list[str]]) -> Iterator[str]:
 
 def _children_by_address(graph: Graph) -> dict[str, list[str]]:
     first_call: dict[str, int] = {}
-    for number, call in enumerate(graph.recording.module_calls):
-        address = graph.recording.modules[call.module].address
+    for number, call in enumerate(graph.trace.module_calls):
+        address = graph.trace.modules[call.module].address
         while address:  # a container counts as called when something in it first is
             first_call.setdefault(address, number)
             address = address.rpartition(".")[0]
     children: dict[str, list[str]] = {}
-    for info in graph.recording.modules:
+    for info in graph.trace.modules:
         if info.address:
             children.setdefault(info.address.rpartition(".")[0], []).append(info.address)
     for addresses in children.values():
-        addresses.sort(key=lambda address: first_call.get(address, len(graph.recording.module_calls)))
+        addresses.sort(key=lambda address: first_call.get(address, len(graph.trace.module_calls)))
     return children
 
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from ..capture.naming import frames, is_library_code
-from ..capture.records import Call, Recording, Value
+from ..capture.records import Call, Trace, Value
 from ..errors import ArgumentError, DivergenceError
 from ..graph.graph import Graph
 from ..graph.link import argument_values
@@ -15,21 +15,21 @@ from ..graph.sites import call_in_words
 from ..source import FuncCallLocation
 
 
-def refreshed(graph: Graph, recording: Recording) -> Graph:
-    """The graph over a new recording of the same operations. Raises if they are not the same; changes nothing."""
-    _check_same_model(graph.recording, recording)
-    _check_same_path(graph, recording)
+def refreshed(graph: Graph, trace: Trace) -> Graph:
+    """The graph over a new trace of the same operations. Raises if they are not the same; changes nothing."""
+    _check_same_model(graph.trace, trace)
+    _check_same_path(graph, trace)
     new = copy(graph)
     for name in list(vars(new)):  # what is derived from the values is derived again when it is asked for
         if isinstance(getattr(Graph, name, None), cached_property):
             del vars(new)[name]
-    new.recording = recording
-    new.entries = [recording.values[value.index] for value in graph.entries]
+    new.trace = trace
+    new.entries = [trace.values[value.index] for value in graph.entries]
     return new
 
 
-def _check_same_model(old: Recording, new: Recording) -> None:
-    before, now = ([(info.address, info.class_qualname) for info in recording.modules] for recording in (old, new))
+def _check_same_model(old: Trace, new: Trace) -> None:
+    before, now = ([(info.address, info.class_qualname) for info in trace.modules] for trace in (old, new))
     if before != now:
         differing = next(
             (f"{_placed(*b)}, then {_placed(*a)}" for a, b in zip(before, now, strict=False) if a != b),
@@ -42,8 +42,8 @@ def _placed(address: str, class_name: str) -> str:
     return f"{address or 'the model'} is a {class_name}"
 
 
-def _check_same_path(graph: Graph, new: Recording) -> None:
-    old = graph.recording
+def _check_same_path(graph: Graph, new: Trace) -> None:
+    old = graph.trace
     for number, (before, now) in enumerate(zip(old.calls, new.calls, strict=False)):
         if not (_same_call(before, now) and _same_modules(old, new, before, now) and _same_lines(before, now)):
             what = f"{call_in_words(new, now)} now runs where {call_in_words(old, before)} ran"
@@ -80,7 +80,7 @@ def _lines(call: Call) -> list[tuple[str, int]]:
     return [(location.file, location.line) for location in stack]
 
 
-def _same_modules(old: Recording, new: Recording, before: Call, now: Call) -> bool:
+def _same_modules(old: Trace, new: Trace, before: Call, now: Call) -> bool:
     if before.module_call < 0 or now.module_call < 0:
         return before.module_call == now.module_call
     one, other = old.module_calls[before.module_call], new.module_calls[now.module_call]
@@ -92,7 +92,7 @@ def _identity(value: Value) -> tuple[Any, ...]:
 
 
 def _divergence(graph: Graph, number: int, what: str) -> DivergenceError:
-    before = [graph.label(graph.place[v.index]) for c in graph.recording.calls[:number][::-1] for v in c.outputs
+    before = [graph.label(graph.place[v.index]) for c in graph.trace.calls[:number][::-1] for v in c.outputs
               if v.index in graph.place]  # fmt: skip
     after = f" after {before[0]}" if before else " at the very beginning"
     return DivergenceError(f"the new input takes another path through the model{after}: {what}; the log is unchanged")

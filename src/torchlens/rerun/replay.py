@@ -11,7 +11,7 @@ from torch import Tensor
 from ..capture import rng
 from ..capture.containers import reconstructed
 from ..capture.functions import OUTPUT
-from ..capture.records import Call, NotRebuilt, Recording, Value
+from ..capture.records import Call, NotRebuilt, Trace, Value
 from ..errors import ReplayError
 from ..graph.graph import Graph
 from ..graph.link import argument_values
@@ -34,7 +34,7 @@ def replay_graph(graph: Graph, values: Mapping[int, Tensor | None] | None) -> An
 class _Replay:
     def __init__(self, graph: Graph, values: Mapping[int, Tensor | None] | None) -> None:
         self.graph = graph
-        self.recording: Recording = graph.recording
+        self.trace: Trace = graph.trace
         self.everything = values is None
         self.given = dict(values or {})
         # Outside of autograd, operations run as they did, since kernels are chosen by whether a gradient is required,
@@ -44,15 +44,15 @@ class _Replay:
         self.changed = set(self.given)
 
     def run(self) -> Any:
-        if not self.recording.complete:
+        if not self.trace.complete:
             raise ReplayError("the forward pass raised, so there is nothing that it returned")
-        if isinstance(self.recording.output, NotRebuilt):
-            raise ReplayError(f"what the model returned can't be made again: {self.recording.output.reason}")
+        if isinstance(self.trace.output, NotRebuilt):
+            raise ReplayError(f"what the model returned can't be made again: {self.trace.output.reason}")
         with rng.restored():
-            for call in self.recording.calls:
+            for call in self.trace.calls:
                 if self._is_affected(call):
                     self._run(call)
-        return reconstructed(self.recording.output, Value, self._result)
+        return reconstructed(self.trace.output, Value, self._result)
 
     def _is_affected(self, call: Call) -> bool:
         if all(value.index in self.given for value in call.outputs):
@@ -86,7 +86,7 @@ class _Replay:
                     "it is part of a custom autograd function, whose gradient is not recorded; "
                     "replay it under torch.no_grad()"
                 )
-            if not self.recording.grad_enabled:  # the model did not choose to run without grad
+            if not self.trace.grad_enabled:  # the model did not choose to run without grad
                 state = (True, False, *state[2:])
         return replay(call, self._tensor, differentiably=self.differentiably, state=state)
 
@@ -99,7 +99,7 @@ class _Replay:
             return saved
         if value.index in self.new:
             return self.new[value.index]
-        connections = self.recording.connections
+        connections = self.trace.connections
         connected = connections.tensor(value) if connections is not None and self.differentiably else None
         saved = saved if connected is None else connected
         if saved is not None and saved.dtype != value.dtype:
@@ -117,4 +117,4 @@ class _Replay:
     def _where(self, call: Call) -> str:
         places = [self.graph.place[v.index] for v in call.outputs if v.index in self.graph.place]
         name = self.graph.label(places[0]) if places else call.function.name
-        return call_in_words(self.recording, call, name)
+        return call_in_words(self.trace, call, name)

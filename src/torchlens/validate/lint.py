@@ -72,7 +72,7 @@ def _modules(log: ModelLog) -> Iterator[str]:
     modules = log.graph.modules
     for number, call in enumerate(modules.calls):
         label = modules.label(number)
-        if not 0 <= call.start <= call.stop <= len(log.graph.recording.calls) and log.is_complete:
+        if not 0 <= call.start <= call.stop <= len(log.graph.trace.calls) and log.is_complete:
             yield f"module call {label} ends before it begins"
         if call.parent >= 0:
             parent = modules.calls[call.parent]
@@ -98,9 +98,9 @@ def _counts(log: ModelLog) -> Iterator[str]:
     if log.num_tensors_total != sum(len(entries) for entries in graph.layer_entries):
         yield "the layers do not cover the operations"
     for place, value in enumerate(graph.entries):
-        if value.call >= 0 and value not in graph.recording.calls[value.call].outputs:
+        if value.call >= 0 and value not in graph.trace.calls[value.call].outputs:
             yield f"operation {place} is not among the results of its call"
-        saved = value.saved if graph.recording.values_kept else None  # else it may have been converted
+        saved = value.saved if graph.trace.values_kept else None  # else it may have been converted
         if saved is None or saved.is_nested:  # a nested tensor has no shape to speak of
             continue
         if facts_of(saved)[:2] != value.facts[:2]:

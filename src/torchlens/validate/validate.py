@@ -25,7 +25,7 @@ UNINITIALISED = {
 
 def validate_graph(graph: Graph, perturb: bool = True) -> ValidationReport:
     """Replay every operation of a graph, compare bit for bit, and make sure that the comparison could have failed."""
-    if not graph.recording.values_kept:
+    if not graph.trace.values_kept:
         raise ArgumentError('only a log with values can be validated; make one with layers_to_save="all"')
     with torch.random.fork_rng(devices=[]):
         return _validate(graph, perturb)
@@ -33,9 +33,9 @@ def validate_graph(graph: Graph, perturb: bool = True) -> ValidationReport:
 
 def _validate(graph: Graph, perturb: bool) -> ValidationReport:
     report = ValidationReport()
-    report.problems += [Problem("warning", None, warning) for warning in graph.recording.warnings]
-    if graph.recording.completeness is not None:
-        completeness = graph.recording.completeness
+    report.problems += [Problem("warning", None, warning) for warning in graph.trace.warnings]
+    if graph.trace.completeness is not None:
+        completeness = graph.trace.completeness
         report.problems += [Problem("completeness", None, f"{m} was not logged") for m in completeness.missed]
         report.problems += [Problem("completeness", None, str(tensor)) for tensor in completeness.unknown]
     changed = _changed_params(graph)
@@ -54,10 +54,10 @@ def _validate(graph: Graph, perturb: bool) -> ValidationReport:
         if value.call < 0:
             report.given.append(label)
         elif value.role == "output":
-            _check_output(value, graph.recording.calls[value.call], label, report)
+            _check_output(value, graph.trace.calls[value.call], label, report)
         elif value.call not in done:
             done.add(value.call)
-            call = graph.recording.calls[value.call]
+            call = graph.trace.calls[value.call]
             touched = [v.address for _, v in argument_values(call) if v in changed] if changed else []
             if touched:
                 report.unverified.append((label, f"{touched[0]} is not what it was"))
@@ -68,7 +68,7 @@ def _validate(graph: Graph, perturb: bool) -> ValidationReport:
 
 def _changed_params(graph: Graph) -> list[Value]:
     """The parameters that are no longer what they were: a log does not copy them."""
-    versions = zip(graph.recording.params, graph.recording.param_versions, strict=True)
+    versions = zip(graph.trace.params, graph.trace.param_versions, strict=True)
     return [
         param for param, version in versions if isinstance(param.kept, Tensor) and version_of(param.kept) != version
     ]
