@@ -182,13 +182,16 @@ class Location(NamedTuple):
         """The bytes, in memory of their own, checked against their hash."""
         descriptor = open_file(folder, self.file)
         try:
-            return self.read_from(descriptor, folder)
+            return self.read_into(self.memory(), descriptor, folder)
         finally:
             os.close(descriptor)
 
-    def read_from(self, descriptor: int, folder: Path) -> Tensor:
+    def memory(self) -> Tensor:
+        """Memory that has room for the bytes."""
+        return torch.empty(self.bytes, dtype=torch.uint8)
+
+    def read_into(self, memory: Tensor, descriptor: int, folder: Path) -> Tensor:
         """The same from a file that is open. Not mapped: a file that shrinks later could end the process."""
-        memory = torch.empty(self.bytes, dtype=torch.uint8)
         rest, place = memoryview(memory.numpy()), self.start  # type: ignore[arg-type]
         hashed = new_hash()
         while rest.nbytes:

@@ -332,13 +332,14 @@ class TensorTable:
                     opened[location.file] = open_file(self._folder, location.file)
                     files.callback(os.close, opened[location.file])
 
-            def read(location: Location) -> Any:
-                return location.read_from(opened[location.file], self._folder).untyped_storage()
+            def read(location: Location, memory: Tensor) -> Any:
+                return location.read_into(memory, opened[location.file], self._folder).untyped_storage()
 
             large = [location for location in self.storages if location.bytes > 1 << 20]
             with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-                memory = dict(zip(large, pool.map(read, large), strict=True))
-            storages = [memory.get(location) or read(location) for location in self.storages]
+                # Memory of this thread's: a new thread has none that was used before, and new pages take their time.
+                found = dict(zip(large, pool.map(read, large, [each.memory() for each in large]), strict=True))
+            storages = [found.get(location) or read(location, location.memory()) for location in self.storages]
         self._memory.update(enumerate(storages))
         return [self.read(number) for number in range(len(self))]
 
