@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -339,9 +340,27 @@ def test_the_queue_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert 40_000 < max(waiting) <= 100_000
 
 
-def test_nothing_is_left_running(tmp_path: Path) -> None:
-    import threading
+def test_large_tensors_are_hashed_beside_the_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a thread of its own, which ends with the save; what it finds is the hash of what was written."""
+    log, before = tl.log_forward_pass(nn.Sigmoid(), torch.rand(600_000)), threading.active_count()
+    tl.save(log, tmp_path / "log")
+    assert threading.active_count() == before
+    assert torch.equal(tl.load(tmp_path / "log")["sigmoid"].activation, log["sigmoid"].activation)
+    file = tmp_path / "log" / "tensors-00000.safetensors"
+    with file.open("r+b") as opened:
+        opened.seek(-1_000_000, os.SEEK_END)
+        byte = opened.read(1)
+        opened.seek(-1_000_000, os.SEEK_END)
+        opened.write(bytes([byte[0] ^ 1]))
+    with pytest.raises(tl.BundleError, match="altered or damaged"):
+        tl.load(tmp_path / "log")
+    monkeypatch.setattr("torchlens.bundle.shards.hash_of", broken)
+    with pytest.raises((tl.BundleError, OSError), match="disk is broken"):
+        tl.save(log, tmp_path / "other")
+    assert threading.active_count() == before and not (tmp_path / "other").exists()
 
+
+def test_nothing_is_left_running(tmp_path: Path) -> None:
     before = threading.active_count()
     tl.log_forward_pass(nn.ReLU(), torch.rand(2), save_activations_to=tmp_path / "log")
     with pytest.raises(RuntimeError):

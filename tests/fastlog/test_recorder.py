@@ -192,6 +192,35 @@ def test_a_context_is_frozen_and_teaches(net: nn.Module) -> None:
     assert context == context and hash(context) and "relu_1_5" in repr(context)
 
 
+class Reshaping(nn.Module):
+    """Changes the shape of tensors in place between calls of a module that passes them on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passing = nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x + 1
+        self.passing(y.t_())
+        y.data = torch.rand(7)
+        self.passing(y)
+        self.passing(y.unsqueeze_(0))
+        y.resize_(3)
+        return self.passing(y) + 1
+
+
+def test_module_events_know_the_shape_of_the_moment() -> None:
+    shapes: list[list[Any]] = []
+
+    def ask(context: tl.fastlog.RecordContext) -> bool:
+        shapes.append([event.tensor_shape for event in context.recent_events if event.label.startswith("passing")])
+        return False
+
+    with tl.fastlog.Recorder(Reshaping(), keep_op=ask, history_size=50) as recorder:
+        recorder.log(torch.rand(2, 5))
+    assert shapes[-1] == [(5, 2), (5, 2), (7,), (7,), (1, 7), (1, 7), (3,), (3,)]
+
+
 def test_history_begins_anew_in_each_pass(net: nn.Module) -> None:
     seen: list[int] = []
 
