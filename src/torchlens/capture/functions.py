@@ -42,6 +42,7 @@ class Function:
         "reaches_beyond",
         "reads",
         "reshapes",
+        "simple",
         "touches_memory",
         "treatment",
         "twin",
@@ -66,6 +67,7 @@ class Function:
         self.reaches_beyond = name in _REACHES_BEYOND  # depends on memory that its argument does not show
         self.escapes = name in _ESCAPES  # hands out the memory, so that later writes are invisible
         self.touches_memory = self.escapes or self.reaches_beyond
+        self.simple = False  # nothing of the above needs to be thought of, unless `written` tells of something
 
     def __repr__(self) -> str:
         return f"Function({self.name}, {self.treatment.name})"
@@ -78,6 +80,9 @@ KNOWN: dict[Any, Function] = {}
 def meet(func: Any) -> Function:
     """Classify a torch function that is not in KNOWN, and put it there."""
     function = KNOWN[func] = _classify(func)
+    special = function.random or function.uncounted or function.foreign or function.touches_memory
+    writes = function.written is not None and function.name not in _RUNNING_STATISTICS
+    function.simple = function.treatment is Treatment.RECORD and not (special or writes or function.communicates)
     return function
 
 
@@ -118,6 +123,7 @@ def _operator(func: Any) -> Function:
     namespace = overloads[0]._schema.name.split("::")[0]
     function.communicates = "c10d" in namespace
     function.foreign = namespace not in _TORCHS_OWN
+    function.fresh = function.fresh and not function.foreign
     seeded = torch.Tag.nondeterministic_seeded
     function.random = function.random or any(seeded in overload.tags for overload in overloads)
     return function

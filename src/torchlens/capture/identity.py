@@ -30,7 +30,7 @@ Residents = dict[int, tuple[Tensor, str, TensorInfo]]
 #: What a tensor does when a torch function is called with it; a parameter turns it off, and has no function there.
 _PLAIN_BEHAVIOUR = Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
 
-_UNVERSIONED = -1  # memory made in inference mode counts no writes
+UNVERSIONED = -1  # memory made in inference mode counts no writes
 
 
 class _Write(NamedTuple):
@@ -62,6 +62,7 @@ class Identity:
         self.trace = trace
         self.keeping = trace.values_kept
         self.keeper = keeper
+        self.keep = keeper.keep
         self.foreign = keeper.foreign
         self.unchosen: list[tuple[Value, Tensor]] | None = [] if choosing else None  # new values, to be kept or not
         # Torch frees a graph of nodes that Python has seen by recursion: too many of them would overflow the stack.
@@ -83,7 +84,7 @@ class Identity:
         self.inner: dict[int, _Inner] = {}  # tensors that others hold, by id and by storage
         self.plain_buffers: dict[int, tuple[int, int]] = {}  # their versions and storages, by id
         self._aliases = _AliasIndex()
-        self._new = self._aliases.pending
+        self.bound = self._aliases.pending  # every entry of `live` there ever was
         for key, (tensor, role, info) in residents.items():
             memory = address_of(tensor)
             if memory is not None:
@@ -101,9 +102,9 @@ class Identity:
         if entry is None or entry[0]() is not tensor:
             return self._unknown(tensor)
         _, value, version = entry
-        if version != _UNVERSIONED and tensor._version != version:
+        if version != UNVERSIONED and tensor._version != version:
             return self._changed(tensor, value)
-        if (version == _UNVERSIONED or self.unversioned) and self._writes_since(value.index, tensor):
+        if (version == UNVERSIONED or self.unversioned) and self._writes_since(value.index, tensor):
             return self._changed(tensor, value)
         if self.exposed and address_of(tensor) in self.exposed and _differ(self._held(value), tensor):
             return self._changed(tensor, value)
@@ -128,7 +129,7 @@ class Identity:
         """Record that `tensor` now holds a new value; `fresh` if nobody else can have its memory."""
         grad_fn = None
         if tensor.requires_grad:
-            grad_fn = self._grad_fn(tensor)
+            grad_fn = self.grad_fn_of(tensor)
         saved = facts = None
         if self.keeping:
             saved = self.keeper.keep(tensor, fresh)
@@ -146,7 +147,7 @@ class Identity:
             self._note_inner(tensor, value)
         return value
 
-    def _grad_fn(self, tensor: Tensor) -> str:
+    def grad_fn_of(self, tensor: Tensor) -> str:
         if self.grad_fns_to_read <= 0:
             return "" if tensor.is_leaf else UNREAD
         node = tensor.grad_fn
@@ -184,9 +185,9 @@ class Identity:
         try:
             version = tensor._version
         except RuntimeError:
-            version = _UNVERSIONED
+            version = UNVERSIONED
         entry = self.live[id(tensor)] = (ref(tensor), value, version)
-        self._new.append(entry)
+        self.bound.append(entry)
 
     # ---- keeping --------------------------------------------------------------------------------------------
 
@@ -393,8 +394,8 @@ class Identity:
     def _plain_buffer(self, tensor: Tensor) -> Value | None:
         """As `_unknown`, in short, for a buffer that lies plainly and that nobody has written to: a batch norm uses
         two of them, and what was looked at before the run need not be again. None if it is no such buffer."""
-        version, memory = self.plain_buffers.get(id(tensor), (_UNVERSIONED, 0))
-        if version == _UNVERSIONED or tensor._version != version or memory in self.writes or self.mirrors:
+        version, memory = self.plain_buffers.get(id(tensor), (UNVERSIONED, 0))
+        if version == UNVERSIONED or tensor._version != version or memory in self.writes or self.mirrors:
             return None
         if self.exposed and not self.keeping:
             return None
@@ -470,9 +471,9 @@ def inner_tensors(tensor: Tensor) -> dict[str, Tensor]:
 def version_of(tensor: Tensor | None) -> int:
     """How often the memory of a tensor was written to, as far as that is counted."""
     try:
-        return _UNVERSIONED if tensor is None else tensor._version
+        return UNVERSIONED if tensor is None else tensor._version
     except RuntimeError:
-        return _UNVERSIONED
+        return UNVERSIONED
 
 
 def _overlap(one: Layout | None, other: Layout | None) -> bool:

@@ -20,7 +20,7 @@ from torch import nn
 
 from .functions import Function
 from .modules import reported_here
-from .records import ModuleCall
+from .records import NO_KWARGS, ModuleCall
 from .tracer import Tracer
 from .unseen import IsOurs, replaced, tracers_here
 
@@ -49,6 +49,11 @@ class SharedTracer(Tracer):
     def end(self) -> None:
         with self.turn:
             super().end()
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        return self.treat(func, types, args, kwargs or NO_KWARGS)
 
     def _record(self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         with self.turn:

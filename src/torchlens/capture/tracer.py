@@ -1,6 +1,6 @@
 """The hot path: one torch function mode that turns every call into a record.
 
-Read `Tracer.__torch_function__` first; all else serves it. What is done here is done for every torch call of the
+Read `Tracer.treat` first, then `__torch_function__`; all else serves them. What is done here is done for every torch call of the
 model, so there are no strings, no stack traces and no interpretation: see README.md in this folder.
 """
 
@@ -12,6 +12,7 @@ from sys import _getframe
 from time import perf_counter_ns
 from types import FrameType, MethodType
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor, is_grad_enabled, is_inference_mode_enabled, nn
@@ -31,20 +32,26 @@ from .._torch import (
 from .containers import PLAIN, flat_tensors, rebuild, reconstructed, tensors_in
 from .dispatcher import Fallback, Witness
 from .functions import KNOWN, OUTPUT, Function, Treatment, meet
-from .identity import Identity, Residents
+from .identity import UNVERSIONED, Identity, Residents
 from .keeping import Keeper
 from .modules import MODULE_BOUNDARY
-from .records import NO_KWARGS, Call, Event, ModuleCall, NotRebuilt, Site, Trace, Value
+from .records import NO_KWARGS, Call, Event, ModuleCall, NotRebuilt, Site, Trace, Value, facts_of
 
 RECORD, FOLLOW, IGNORE, OPAQUE = Treatment.RECORD, Treatment.FOLLOW, Treatment.IGNORE, Treatment.OPAQUE
 
-_NO_SUBCLASS = ((), (Tensor,))
+#: The types among the arguments, according to torch, where there is no subclass: methods name that of `self`.
+_TENSOR_ONLY = (Tensor,)
+_NO_SUBCLASS = ((), _TENSOR_ONLY)
+#: What `Identity.live` has for a tensor that it does not know.
+_UNKNOWN: tuple[Any, Any, int] = (lambda: None, None, UNVERSIONED)
+
 _NO_STATE: tuple[Any, ...] = (False, False, ())
 _WITH_GRAD: tuple[Any, ...] = (True, False, ())
 _INFERENCE: tuple[Any, ...] = (False, True, ())
 
-#: Makes a `Call` of a tuple, in a third of the time that `Call(...)` takes.
+#: Makes a `Call` of a tuple, in a third of the time that `Call(...)` takes; the other a `Value` with nothing in it.
 _new_record = tuple.__new__
+_new_value = Value.__new__
 
 #: What is known of a call before it runs: its arguments and keyword arguments, with values in place of tensors; the
 #: tensors about to be overwritten, and what they hold; the generator's state; the other state.
@@ -81,6 +88,8 @@ class Tracer(TorchFunctionMode):
 
     def __enter__(self) -> Tracer:
         self._others = bool(mode_stack())
+        if self._others or self.witness is not None:
+            self.identity.watchful = True
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
@@ -95,9 +104,88 @@ class Tracer(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        """Record a call of the common kind: it writes to nothing, draws no random numbers and gives one plain tensor.
+
+        `treat` does the same for all kinds of calls, in several functions; here it is written out in one piece. After
+        every large kernel the processor's caches are cold, and then it counts how much there is to be fetched again.
+        """
+        function, identity = KNOWN.get(func), self.identity
+        if (
+            (types and types != _TENSOR_ONLY)
+            or function is None
+            or not function.simple
+            or identity.watchful
+            or (kwargs and "out" in kwargs)
+            or (function.written is not None and function.written(args, kwargs or NO_KWARGS))
+        ):
+            return self.treat(func, types, args, kwargs or NO_KWARGS)
+        self.busy = True
+        try:
+            live = identity.live
+            stored = []
+            for argument in args:
+                kind = type(argument)
+                if kind is Tensor or kind is Parameter:
+                    reference, value, version = live.get(id(argument), _UNKNOWN)
+                    if reference() is not argument or version < 0 or argument._version != version:
+                        value = identity.value_of(argument)
+                    stored.append(value)
+                elif kind in PLAIN or (kind is tuple and PLAIN.issuperset(map(type, argument))):
+                    stored.append(argument)
+                else:
+                    stored.append(self._stored(argument))
+            stored_args = tuple(stored)
+            stored_kwargs = {name: self._stored(argument) for name, argument in kwargs.items()} if kwargs else NO_KWARGS
+            if self.chooser is not None:
+                self.choose()
+            state = _state() if is_grad_enabled() or any_autocast() or is_inference_mode_enabled() else _NO_STATE
+
+            start = perf_counter_ns()
+            result = func(*args, **kwargs) if kwargs else func(*args)
+            time = perf_counter_ns() - start
+
+            frame: FrameType | None = _getframe(1)
+            site: Site = ()
+            while frame is not None and (code := frame.f_code) is not MODULE_BOUNDARY:
+                site += (code, frame.f_lasti)
+                frame = frame.f_back
+            if type(result) is not Tensor:
+                with no_torch_function():
+                    before = (stored_args, stored_kwargs, (), (), None, state)
+                    self._after(function, args, kwargs or NO_KWARGS, before, result, time, site)
+                return result
+
+            trace = self.trace
+            calls, values = trace.calls, trace.values
+            value = _new_value(Value)
+            value.index, value.role, value.call = len(values), "op", len(calls)
+            value.position = value.address = value.transformed = value.grad_fn = value._facts = None
+            plainly = function.fresh and state is _NO_STATE
+            if not plainly and result.requires_grad:
+                value.grad_fn = identity.grad_fn_of(result)
+            value.kept = identity.keep(result, function.fresh) if identity.keeping else None
+            if value.kept is None:
+                value._facts = facts_of(result)
+            values.append(value)
+            try:
+                version = result._version
+            except RuntimeError:
+                version = UNVERSIONED
+            entry = live[id(result)] = (ref(result), value, version)
+            identity.bound.append(entry)
+            fields = (function, stored_args, stored_kwargs, (value,), (), self.module_call, site, time, None, state)
+            calls.append(_new_record(Call, fields))
+            if self.chooser is not None:
+                identity.unchosen.append((value, result))
+                self.choose()
+            return result
+        finally:
+            self.busy = False
+
+    def treat(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Record a call, or what it is made of, or let it pass."""
         function = KNOWN.get(func) or meet(func)
-        kwargs = kwargs or NO_KWARGS
-        if function.treatment is RECORD and not types:
+        if function.treatment is RECORD and types in _NO_SUBCLASS:
             self.guarded = self._others
             return self._record(function, func, args, kwargs)
         self.guarded = True
@@ -214,11 +302,12 @@ class Tracer(TorchFunctionMode):
             result = func(*args, **kwargs)
             time = perf_counter_ns() - start
 
+            site = frames_above(3)
             if guarded or type(result) is not Tensor:
                 with no_torch_function():
-                    self._after(function, args, kwargs, before, result, time)
+                    self._after(function, args, kwargs, before, result, time, site)
             else:
-                self._after(function, args, kwargs, before, result, time)
+                self._after(function, args, kwargs, before, result, time, site)
             return result
         finally:
             self.busy = False
@@ -228,7 +317,7 @@ class Tracer(TorchFunctionMode):
         identity = self.identity
         written: tuple[Tensor, ...] = ()
         overwritten: tuple[Value, ...] = ()
-        stored_args = self._stored_args(args)
+        stored_args = tuple([self._stored(argument) for argument in args])
         stored_kwargs = {name: self._stored(argument) for name, argument in kwargs.items()} if kwargs else kwargs
         if self.chooser is not None:
             self.choose()
@@ -248,6 +337,7 @@ class Tracer(TorchFunctionMode):
         before: _Before,
         result: Any,
         time: int,
+        site: Site,
     ) -> None:
         """Record what came of a call."""
         identity = self.identity
@@ -261,9 +351,10 @@ class Tracer(TorchFunctionMode):
         if written:
             outputs += self._after_write(function, written, overwritten)
         if outputs:
-            site, place = frames_above(3), self.module_call
-            fields = (function, stored_args, stored_kwargs, outputs, overwritten, place, site, time, rng, state)
-            calls.append(_new_record(Call, fields))
+            place = self.module_call
+            calls.append(
+                Call(function, stored_args, stored_kwargs, outputs, overwritten, place, site, time, rng, state)
+            )
             if self.chooser is not None:
                 self.choose()
             if function.uncounted:
@@ -271,34 +362,9 @@ class Tracer(TorchFunctionMode):
             elif function.foreign:
                 self._after_foreign(args, kwargs)
         elif function.reads:
-            self._read(function, stored_args, result)
+            self._read(function, stored_args, result, site)
 
     # ---- arguments ------------------------------------------------------------------------------------------
-
-    def _stored_args(self, args: Sequence[Any]) -> tuple[Any, ...]:
-        """The arguments with values in place of tensors. What `_stored` and `value_of` do, written out: it counts."""
-        identity = self.identity
-        live, watchful = identity.live, identity.watchful
-        stored = []
-        for argument in args:
-            kind = type(argument)
-            if kind is Tensor or kind is Parameter:
-                entry = live.get(id(argument))
-                if (
-                    entry is None
-                    or watchful
-                    or entry[2] < 0
-                    or entry[0]() is not argument
-                    or argument._version != entry[2]  # type: ignore[union-attr]
-                ):
-                    stored.append(identity.value_of(argument))
-                else:
-                    stored.append(entry[1])
-            elif kind in PLAIN or (kind is tuple and PLAIN.issuperset(map(type, argument))):
-                stored.append(argument)
-            else:
-                stored.append(self._stored(argument))
-        return tuple(stored)
 
     def _stored(self, argument: Any) -> Any:
         """The argument with values in place of tensors."""
@@ -351,11 +417,11 @@ class Tracer(TorchFunctionMode):
         for tensor in flat_tensors([*args, *kwargs.values()]):
             self.identity.look_again(tensor)
 
-    def _read(self, function: Function, args: tuple[Any, ...], result: Any) -> None:
+    def _read(self, function: Function, args: tuple[Any, ...], result: Any, site: Site) -> None:
         values = tuple([argument for argument in args if isinstance(argument, Value)])
         plain = result if type(result) in PLAIN else None
         calls = len(self.trace.calls)
-        self.trace.events.append(Event(function.name, values, plain, self.module_call, calls, frames_above(4)))
+        self.trace.events.append(Event(function.name, values, plain, self.module_call, calls, site))
 
     def _synthesize(
         self,

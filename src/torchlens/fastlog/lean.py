@@ -25,7 +25,7 @@ from ..capture.identity import Identity
 from ..capture.keeping import Keeper
 from ..capture.modules import MODULE_BOUNDARY
 from ..capture.naming import is_library_file, may_be_operator
-from ..capture.records import Facts, Site, Trace, Value, facts_of
+from ..capture.records import NO_KWARGS, Facts, Site, Trace, Value, facts_of
 from ..capture.session import describe_modules, dispatcher_watched, input_tensors, is_tracer
 from ..capture.surroundings import prepared_surroundings
 from ..capture.tracer import Tracer
@@ -142,6 +142,11 @@ class LeanTracer(Tracer):
             self.keeper.mark_foreign(tensor)
 
     # ---- torch calls ----------------------------------------------------------------------------------------
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        return self.treat(func, types, args, kwargs or NO_KWARGS)
 
     def _record(self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if self.observer.stopped:
@@ -384,7 +389,7 @@ class LeanTracer(Tracer):
 
 def _site() -> Site:
     """The frames from the call out to the first that is the user's."""
-    frame: FrameType | None = sys._getframe(5)  # over our own, from a torch function on
+    frame: FrameType | None = sys._getframe(6)  # over our own, from a torch function on
     pairs: Site = ()
     while frame is not None:
         code = frame.f_code
