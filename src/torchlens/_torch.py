@@ -26,6 +26,8 @@ from torch.nn.modules import module as _module
 
 __all__ = [
     "LIBRARY_FOLDERS",
+    "MODULE_CALL",
+    "MODULE_CALL_INSIDE",
     "FakeTensor",
     "HigherOrderOperator",
     "OpOverload",
@@ -70,6 +72,10 @@ _C: Any = torch._C
 
 #: Where torch's and this package's own code lies; everything else is the user's.
 LIBRARY_FOLDERS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
+
+#: The code that runs when a module is called, before its forward does: the outer function and the inner one.
+MODULE_CALL = torch.nn.Module._wrapped_call_impl.__code__
+MODULE_CALL_INSIDE = torch.nn.Module._call_impl.__code__
 
 #: What `torch.jit.script` makes of a function.
 ScriptFunction: Any = _C.ScriptFunction

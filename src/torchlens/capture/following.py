@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .._torch import is_functorch_wrapped
 from ..errors import FidelityWarning
-from .identity import Identity
+from .identity import Identity, is_leaf
 from .keeping import address_of
 from .records import Value
 
@@ -131,7 +131,7 @@ class FollowingIdentity(Identity):
             self.unsettled.add(value.index)
         if is_functorch_wrapped(tensor):  # valid only inside torch.func.grad and the like
             return
-        if tensor.is_leaf and tensor._is_view():  # made without grad, perhaps inside a custom autograd function
+        if is_leaf(tensor) and tensor._is_view():  # made without grad, perhaps inside a custom autograd function
             return
         self.connections.add(value, tensor)
         if not self.edges_wanted:

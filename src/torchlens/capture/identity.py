@@ -62,15 +62,15 @@ class Identity:
         self.trace = trace
         self.keeping = trace.values_kept
         self.keeper = keeper
-        self.keep = keeper.keep
         self.foreign = keeper.foreign
         self.unchosen: list[tuple[Value, Tensor]] | None = [] if choosing else None  # new values, to be kept or not
         # Torch frees a graph of nodes that Python has seen by recursion: too many of them would overflow the stack.
         self.grad_fns_to_read = 8_000
-        self.watchful = False  # a tensor's version no longer tells whether it has changed
+        self.watchful = False  # a tensor's version does not tell whether it has changed, or others look on
         self.residents = residents
         self.synthesize = synthesize
         self.live: dict[int, tuple[ref[Tensor], Value, int]] = {}
+        self.steady: dict[int, Value] = {}  # parameters that nobody has written to; they get into `live` when need be
         self.writes: dict[int, list[_Write]] = {}  # by storage
         self.unversioned: set[int] = set()  # storages with an alias whose writes are not counted, such as x.data
         self.exposed: set[int] = set()  # storages that someone outside torch can write to
@@ -89,8 +89,10 @@ class Identity:
             memory = address_of(tensor)
             if memory is not None:
                 self.foreign.add(memory)
-            if role == "param" and not isinstance(tensor, UninitializedTensorMixin):
-                self._add_param(tensor, info, memory)
+            if type(tensor) is Parameter and role == "param":
+                self.steady[key] = self._add_param(tensor, info, memory)
+            elif role == "param" and not isinstance(tensor, UninitializedTensorMixin):
+                self._bind_param(tensor, self._add_param(tensor, info, memory))
             elif memory is not None and info.shape is not None and len(info.shape) < 2 and is_plain(tensor):
                 self.plain_buffers[key] = (version_of(tensor), memory)  # of more dimensions it may lie in any order
 
@@ -113,7 +115,7 @@ class Identity:
     def current(self, tensor: Tensor) -> Value | None:
         """The value last recorded for `tensor`, as it is."""
         entry = self.live.get(id(tensor))
-        return entry[1] if entry is not None and entry[0]() is tensor else None
+        return entry[1] if entry is not None and entry[0]() is tensor else self.steady.get(id(tensor))
 
     # ---- registration ---------------------------------------------------------------------------------------
 
@@ -149,8 +151,8 @@ class Identity:
 
     def grad_fn_of(self, tensor: Tensor) -> str:
         if self.grad_fns_to_read <= 0:
-            return "" if tensor.is_leaf else UNREAD
-        node = tensor.grad_fn
+            return "" if is_leaf(tensor) else UNREAD
+        node = _node_of(tensor)
         if node is None:
             return ""
         self.grad_fns_to_read -= 1
@@ -182,6 +184,7 @@ class Identity:
 
     def bind(self, tensor: Tensor, value: Value) -> None:
         """Remember that this is the value of `tensor` now."""
+        self.steady.pop(id(tensor), None)
         try:
             version = tensor._version
         except RuntimeError:
@@ -235,6 +238,8 @@ class Identity:
             del saved
         self._own_memory(tensor)  # growing memory that has lazy copies is an error inside torch
         for param in self.param_values.pop(address_of(tensor) or 0, ()):  # kept as they are, until they change
+            if isinstance(param.kept, Tensor):
+                self._unsettle(param.kept)
             param.saved = param.saved.detach().clone() if param.saved is not None and self.keeping else None
             self.trace.param_versions[param.index] = version_of(param.saved)
 
@@ -326,6 +331,9 @@ class Identity:
     # ---- tensors that no recorded call made -----------------------------------------------------------------
 
     def _unknown(self, tensor: Tensor) -> Value:
+        if id(tensor) in self.steady:
+            self._unsettle(tensor)
+            return self.value_of(tensor)
         if (value := self._plain_buffer(tensor)) is not None:
             return value
         if isinstance(tensor, UninitializedTensorMixin):  # a lazy module's: it is nothing yet, and not remembered
@@ -334,6 +342,7 @@ class Identity:
             _, role, info = self.residents[id(tensor)]
             if role == "param":  # made by a lazy module just now; all others are known from the start
                 value = self._add_param(tensor, info, address_of(tensor))
+                self._bind_param(tensor, value)
             else:
                 value = self.new_value(tensor, "buffer", address=info.address)
             writes = self._writes_since(-1, tensor) if self.writes else []
@@ -343,6 +352,9 @@ class Identity:
             _, place = self._place(tensor)
             over = [write for write in writes if _overlap(write.layout, place)]
             return self._update(tensor, value, over) if over else value
+        for param in list(self.steady.values()):  # what this may share memory with
+            assert isinstance(param.kept, Tensor)
+            self._unsettle(param.kept)
         base, layout = self._aliases.find(tensor) or self._exported(tensor) or (None, None)
         same = layout == layout_of(tensor) is not None and not _behaves_differently(tensor)
         if base is not None and same and base.dtype == tensor.dtype:
@@ -361,7 +373,7 @@ class Identity:
             return value if known is tensor else self._unknown(tensor)
         if self.origins is not None and not self.below:  # constants of compiled code first show themselves below
             self.origins.add_used(tensor, bool(self.exports))
-        if tensor.grad_fn is not None:
+        if _node_of(tensor) is not None:
             self.trace.warnings.append(
                 f"a tensor of shape {tuple(facts_of(tensor)[0])} was computed by something that could not be seen "
                 "(a compiled extension, a thread of another library, code before the forward pass); it is logged as a "
@@ -411,16 +423,34 @@ class Identity:
 
     def _add_param(self, tensor: Tensor, info: TensorInfo, memory: int | None) -> Value:
         params = self.trace.params
-        grad_fn = "" if tensor.requires_grad else None
+        grad_fn = "" if info.trainable else None
         facts = (info.shape, info.dtype, info.device) if info.shape is not None else facts_of(tensor)
         value = Value(len(params), "param", -1, None, info.address, facts, grad_fn, tensor)
         params.append(value)
         self.param_values.setdefault(memory or 0, []).append(value)
-        self.bind(tensor, value)
-        self.trace.param_versions.append(self.live[id(tensor)][2])
+        self.trace.param_versions.append(version_of(tensor))
+        return value
+
+    def _bind_param(self, tensor: Tensor, value: Value) -> None:
+        self.live[id(tensor)] = entry = (ref(tensor), value, self.trace.param_versions[value.index])
+        self.bound.append(entry)
         if type(tensor) is not Parameter:
             self._note_inner(tensor, value)
-        return value
+
+    def _unsettle(self, tensor: Tensor) -> None:
+        """From now on look at this parameter as at any other tensor."""
+        value = self.steady.pop(id(tensor), None)
+        if value is not None:
+            self._bind_param(tensor, value)
+
+    def look_at_steady(self) -> None:
+        """The forward pass is over: tell of parameters that were written to by something unseen."""
+        for value in self.steady.values():
+            if isinstance(value.kept, Tensor) and version_of(value.kept) != self.trace.param_versions[value.index]:
+                self.trace.warnings.append(
+                    f"the parameter {value.address} was overwritten by something that could not be seen; what used it "
+                    "is logged with its first value"
+                )
 
 
 class _AliasIndex:
@@ -458,6 +488,21 @@ def _behaves_differently(tensor: Tensor) -> bool:
     """Is this tensor of a class that does something of its own when a torch function is called with it?"""
     override: Any = type(tensor).__torch_function__
     return type(tensor) is not Tensor and getattr(override, "__func__", _PLAIN_BEHAVIOUR) is not _PLAIN_BEHAVIOUR
+
+
+def _node_of(tensor: Tensor) -> Any:
+    """Where a tensor stands in the autograd graph; None for a leaf."""
+    try:
+        return tensor.grad_fn
+    except RuntimeError:  # a view made and overwritten without grad, of memory that requires it: torch won't say
+        return None
+
+
+def is_leaf(tensor: Tensor) -> bool:
+    try:
+        return tensor.is_leaf
+    except RuntimeError:  # likewise
+        return True
 
 
 def inner_tensors(tensor: Tensor) -> dict[str, Tensor]:

@@ -1,7 +1,7 @@
 """The hot path: one torch function mode that turns every call into a record.
 
-Read `Tracer.treat` first, then `__torch_function__`; all else serves them. What is done here is done for every torch call of the
-model, so there are no strings, no stack traces and no interpretation: see README.md in this folder.
+Read `Tracer.treat` first, then `__torch_function__`; all else serves them. What is done here is done for every torch
+call of the model, so there are no strings, no stack traces and no interpretation: see README.md in this folder.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ from torch.nn import Parameter
 from torch.overrides import TorchFunctionMode
 
 from .._torch import (
+    MODULE_CALL,
+    MODULE_CALL_INSIDE,
     any_autocast,
     autocast_state,
     finished,
     higher_order_kernel,
+    lazy_copy,
     mode_stack,
     no_torch_function,
     pop_mode,
@@ -40,8 +43,8 @@ from .records import NO_KWARGS, Call, Event, ModuleCall, NotRebuilt, Site, Trace
 RECORD, FOLLOW, IGNORE, OPAQUE = Treatment.RECORD, Treatment.FOLLOW, Treatment.IGNORE, Treatment.OPAQUE
 
 #: The types among the arguments, according to torch, where there is no subclass: methods name that of `self`.
-_TENSOR_ONLY = (Tensor,)
-_NO_SUBCLASS = ((), _TENSOR_ONLY)
+TENSOR_ONLY = (Tensor,)
+_NO_SUBCLASS = ((), TENSOR_ONLY)
 #: What `Identity.live` has for a tensor that it does not know.
 _UNKNOWN: tuple[Any, Any, int] = (lambda: None, None, UNVERSIONED)
 
@@ -80,15 +83,16 @@ class Tracer(TorchFunctionMode):
         self.module_numbers = {id(module): number for number, module in enumerate(modules)}
         self.call_counts = [0] * len(modules)
         self.forward_due: ModuleCall | None = None  # a module call whose forward has not begun
+        self.last = _UNKNOWN  # the entry in `Identity.live` of what the last torch call returned, if it is known
         self.guarded = True  # somebody else (another mode, a tensor subclass) might see what is done to record
-        self._others = True  # there are other modes
+        self.others = True  # there are other modes
         self.watched: Callable[[Tracer], AbstractContextManager[Any]] = nullcontext  # what goes with it in a thread
         self.witness: Witness | None = None  # of what is not recorded
         self.aside: list[Fallback] = []  # who records meanwhile, if the tracer has stepped aside
 
     def __enter__(self) -> Tracer:
-        self._others = bool(mode_stack())
-        if self._others or self.witness is not None:
+        self.others = bool(mode_stack())
+        if self.others or self.witness is not None:
             self.identity.watchful = True
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
@@ -111,7 +115,7 @@ class Tracer(TorchFunctionMode):
         """
         function, identity = KNOWN.get(func), self.identity
         if (
-            (types and types != _TENSOR_ONLY)
+            (types and types != TENSOR_ONLY)
             or function is None
             or not function.simple
             or identity.watchful
@@ -125,7 +129,9 @@ class Tracer(TorchFunctionMode):
             stored = []
             for argument in args:
                 kind = type(argument)
-                if kind is Tensor or kind is Parameter:
+                if kind is Parameter:
+                    stored.append(identity.steady.get(id(argument)) or identity.value_of(argument))
+                elif kind is Tensor:
                     reference, value, version = live.get(id(argument), _UNKNOWN)
                     if reference() is not argument or version < 0 or argument._version != version:
                         value = identity.value_of(argument)
@@ -160,10 +166,18 @@ class Tracer(TorchFunctionMode):
             value = _new_value(Value)
             value.index, value.role, value.call = len(values), "op", len(calls)
             value.position = value.address = value.transformed = value.grad_fn = value._facts = None
-            plainly = function.fresh and state is _NO_STATE
+            plainly = function.fresh and state is _NO_STATE  # neither others' memory nor a history
             if not plainly and result.requires_grad:
                 value.grad_fn = identity.grad_fn_of(result)
-            value.kept = identity.keep(result, function.fresh) if identity.keeping else None
+            if not identity.keeping:
+                value.kept = None
+            elif not plainly or result.is_quantized:
+                value.kept = identity.keeper.keep(result, function.fresh)
+            else:
+                try:
+                    value.kept = lazy_copy(result)
+                except RuntimeError:  # sparse, nested
+                    value.kept = identity.keeper.keep(result)
             if value.kept is None:
                 value._facts = facts_of(result)
             values.append(value)
@@ -171,11 +185,11 @@ class Tracer(TorchFunctionMode):
                 version = result._version
             except RuntimeError:
                 version = UNVERSIONED
-            entry = live[id(result)] = (ref(result), value, version)
-            identity.bound.append(entry)
+            self.last = live[id(result)] = (ref(result), value, version)
+            identity.bound.append(self.last)
             fields = (function, stored_args, stored_kwargs, (value,), (), self.module_call, site, time, None, state)
             calls.append(_new_record(Call, fields))
-            if self.chooser is not None:
+            if identity.unchosen is not None:
                 identity.unchosen.append((value, result))
                 self.choose()
             return result
@@ -184,9 +198,10 @@ class Tracer(TorchFunctionMode):
 
     def treat(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Record a call, or what it is made of, or let it pass."""
+        self.last = _UNKNOWN
         function = KNOWN.get(func) or meet(func)
         if function.treatment is RECORD and types in _NO_SUBCLASS:
-            self.guarded = self._others
+            self.guarded = self.others
             return self._record(function, func, args, kwargs)
         self.guarded = True
         if function.treatment is IGNORE or function.treatment is OPAQUE:
@@ -456,11 +471,14 @@ class Tracer(TorchFunctionMode):
         due, self.forward_due = self.forward_due, None
         if is_forward and due is not None and due.module == number:
             return None
+        if len(args) == 1 and not kwargs and type(args[0]) is Tensor and self.last[0]() is args[0]:
+            entered: tuple[Value, ...] = (self.last[1],)
+        else:
+            known = self._known_values((*args, *kwargs.values()) if kwargs else args)
+            entered = tuple([value for value, _ in known])
         trace = self.trace
         count = self.call_counts[number] = self.call_counts[number] + 1
-        known = self._known_values((*args, *kwargs.values()) if kwargs else args)
-        entered = tuple([value for value, _ in known])
-        call = ModuleCall(number, count, self.module_call, frames_above(2), len(trace.calls), entered)
+        call = ModuleCall(number, count, self.module_call, frames_above_module(), len(trace.calls), entered)
         self.module_call = len(trace.module_calls)
         trace.module_calls.append(call)
         if not is_forward:
@@ -468,7 +486,8 @@ class Tracer(TorchFunctionMode):
         return call
 
     def leave_module(self, call: ModuleCall, result: Any) -> None:
-        returned = self._known_values((result,))
+        is_last = type(result) is Tensor and self.last[0]() is result
+        returned = [(self.last[1], result)] if is_last else self._known_values((result,))
         call.exited = tuple([value for value, _ in returned])
         if self.chooser is not None:
             with no_torch_function():
@@ -483,14 +502,15 @@ class Tracer(TorchFunctionMode):
         found = []
         with no_torch_function():  # asking a tensor for its version is a torch call, too
             for tensor in flat_tensors(container):
-                entry = live.get(id(tensor))
-                if entry is None or entry[0]() is not tensor:
+                reference, value, version = live.get(id(tensor), _UNKNOWN)
+                if reference() is not tensor:
+                    if id(tensor) in self.identity.steady:
+                        found.append((self.identity.steady[id(tensor)], tensor))
                     continue
-                unsure = self.identity.watchful or type(tensor) is not Tensor or entry[2] < 0
-                if unsure or tensor._version != entry[2]:
-                    found.append((self._value_now(tensor), tensor))
-                else:
-                    found.append((entry[1], tensor))
+                unsure = self.identity.watchful or type(tensor) is not Tensor or version < 0
+                if unsure or tensor._version != version:
+                    value = self._value_now(tensor)
+                found.append((value, tensor))
         return found
 
     def _value_now(self, tensor: Tensor) -> Value:
@@ -506,6 +526,7 @@ class Tracer(TorchFunctionMode):
         """Make an entry for each tensor that the model returned."""
         calls = self.trace.calls
         with no_torch_function():
+            self.identity.look_at_steady()
             entries: dict[int, Value] = {}
             for path, tensor in tensors_in(result):
                 origin = self.identity.value_of(tensor)
@@ -534,6 +555,18 @@ def frames_above(depth: int) -> Site:
     while frame is not None and (code := frame.f_code) is not MODULE_BOUNDARY:
         pairs += (code, frame.f_lasti)
         frame = frame.f_back
+    return pairs
+
+
+def frames_above_module() -> Site:
+    """The frames above the module call that is just beginning, likewise, but for those that every such call has."""
+    frame: FrameType | None = _getframe(2)
+    while frame is not None and frame.f_code is not MODULE_BOUNDARY:
+        frame = frame.f_back
+    pairs: Site = ()
+    while frame is not None and (frame := frame.f_back) and (code := frame.f_code) is not MODULE_BOUNDARY:
+        if code is not MODULE_CALL and code is not MODULE_CALL_INSIDE:
+            pairs += (code, frame.f_lasti)
     return pairs
 
 

@@ -20,7 +20,7 @@ from torch.nn import Parameter
 
 from .._torch import UninitializedTensorMixin, no_torch_function
 from ..capture.containers import PLAIN, flat_tensors
-from ..capture.functions import Function
+from ..capture.functions import KNOWN, Function
 from ..capture.identity import Identity
 from ..capture.keeping import Keeper
 from ..capture.modules import MODULE_BOUNDARY
@@ -28,7 +28,7 @@ from ..capture.naming import is_library_file, may_be_operator
 from ..capture.records import NO_KWARGS, Facts, Site, Trace, Value, facts_of
 from ..capture.session import describe_modules, dispatcher_watched, input_tensors, is_tracer
 from ..capture.surroundings import prepared_surroundings
-from ..capture.tracer import Tracer
+from ..capture.tracer import TENSOR_ONLY, Tracer
 from ..errors import ArgumentError
 from .events import Event, Frame, Name, Rollout, new_event
 from .observe import Observer, Stopped
@@ -37,6 +37,9 @@ from .spec import check_training
 #: What is no parent and holds none.
 _NO_PARENTS = PLAIN | {Parameter}
 
+
+#: What is known of a tensor that is not.
+_UNKNOWN: tuple[Any, Any, Any] = (lambda: None, None, None)
 
 #: A tensor, its name, and its shape, type and device if these were looked at.
 Named = tuple[ref[Tensor], Name, "Facts | None"]
@@ -146,7 +149,45 @@ class LeanTracer(Tracer):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        return self.treat(func, types, args, kwargs or NO_KWARGS)
+        """Observe a call of the common kind, as in `Tracer.__torch_function__`; `treat` does the same for all kinds."""
+        function, observer, known = KNOWN.get(func), self.observer, self.known
+        if (
+            (types and types != TENSOR_ONLY)
+            or kwargs
+            or function is None
+            or not function.simple
+            or self.others
+            or observer.stopped
+            or (function.written is not None and function.written(args, NO_KWARGS))
+        ):
+            return self.treat(func, types, args, kwargs or NO_KWARGS)
+        parents: list[Name] = []
+        for argument in args:
+            kind = type(argument)
+            if kind is Tensor:
+                reference, name, _ = known.get(id(argument), _UNKNOWN)
+                parents.append(name if reference() is argument else self._first_seen(argument))
+            elif kind not in _NO_PARENTS:
+                self._meet(argument, parents)
+        self.guarded = False
+        self.busy = True
+        try:
+            result = func(*args)
+            if type(result) is Tensor:
+                tally = observer.tallies.get(function) or observer.tally_of(function, _site)
+                total = observer.total
+                observer.total = total + 1
+                tally.count = count = tally.count + 1
+                name = (tally, count, total)
+                if tally.looked_at:
+                    self._look(function, result, None, parents, function.fresh, name)
+                else:
+                    known[id(result)] = (ref(result), name, None)
+            elif type(result) not in PLAIN:
+                self._made_several(function, result, parents)
+        finally:
+            self.busy = False
+        return result
 
     def _record(self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if self.observer.stopped:
@@ -216,14 +257,24 @@ class LeanTracer(Tracer):
     ) -> None:
         """A call has given a tensor its value; `fresh` if that lies in new memory."""
         observer = self.observer
-        tally = observer.tallies.get(function) or observer.tally_of(function, _site)
-        total = observer.total
-        observer.total = total + 1
-        tally.count = count = tally.count + 1
-        name = (tally, count, total)
-        if not tally.looked_at:
+        name = observer.count(observer.tallies.get(function) or observer.tally_of(function, _site))
+        if name[0].looked_at:
+            self._look(function, tensor, position, parents, fresh, name)
+        else:
             self.known[id(tensor)] = (ref(tensor), name, None)
-            return
+
+    def _look(
+        self,
+        function: Function,
+        tensor: Tensor,
+        position: int | None,
+        parents: list[Name],
+        fresh: bool,
+        name: Name,
+    ) -> None:
+        """Someone may want what a call has made."""
+        observer = self.observer
+        tally, _, total = name
         about = ("op", total + observer.module_events, observer.rollout, self.frame, name, position)
         made_by = (function, self._site(function), parents)
         if self.guarded or type(tensor) is not Tensor:  # others might see it if the tensor is asked for its shape
@@ -389,7 +440,7 @@ class LeanTracer(Tracer):
 
 def _site() -> Site:
     """The frames from the call out to the first that is the user's."""
-    frame: FrameType | None = sys._getframe(6)  # over our own, from a torch function on
+    frame: FrameType | None = sys._getframe(4)  # over our own, as far as it always is
     pairs: Site = ()
     while frame is not None:
         code = frame.f_code

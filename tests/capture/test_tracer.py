@@ -1,0 +1,125 @@
+"""A call of the common kind is recorded in one piece, any other in several: both ways leave the same trace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from tests.models import Case
+from tests.test_oracle import RUNS, content, logged_run
+from torch import Tensor, nn
+
+import torchlens as tl
+from torchlens._torch import UninitializedTensorMixin
+from torchlens.capture.naming import frames, is_library_code
+from torchlens.capture.records import Site, Trace, Value
+from torchlens.capture.tracer import Tracer
+
+
+def in_several(tracer: Tracer, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    return tracer.treat(func, types, args, kwargs or {})
+
+
+@pytest.mark.parametrize(("case", "mode"), [run for run in RUNS if run.values[0].repeatable])
+def test_both_ways_leave_the_same_trace(case: Case, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for way in (Tracer.__torch_function__, in_several):
+        monkeypatch.setattr(Tracer, "__torch_function__", way)
+        found.append(told(logged_run(case, mode).log._trace))
+    assert found[0] == found[1]
+
+
+def told(trace: Trace) -> dict[str, list[Any]]:
+    """Everything in a trace but what differs from run to run."""
+    calls = [
+        {**named(call._asdict()), "function": call.function.name, "site": users(call.site), "time": 0}
+        for call in trace.calls
+    ]
+    values = [
+        (named(value), value.role, value.call, value.position, value.address, value.grad_fn)
+        + ((value.facts, content(value.kept)) if is_there(value.kept) else ())
+        for value in [*trace.values, *trace.params]
+    ]
+    modules = [
+        {name: getattr(call, name) for name in ("module", "number", "parent", "start", "stop")}
+        | {"site": users(call.site), "entered": named(call.entered), "exited": named(call.exited)}
+        for call in trace.module_calls
+    ]
+    return {"calls": calls, "values": values, "modules": modules, "warnings": trace.warnings}
+
+
+def named(thing: Any) -> Any:
+    """Arguments with names in place of values, and of what can't be compared."""
+    if isinstance(thing, Value):
+        return f"{thing.role} {thing.index}"
+    if isinstance(thing, Mapping):
+        return {name: named(member) for name, member in thing.items()}
+    if isinstance(thing, (tuple, list)):
+        return [named(member) for member in thing]
+    return thing if isinstance(thing, (int, float, str, type(None))) else type(thing).__name__
+
+
+def users(site: Site) -> list[Any]:
+    """The frames that are neither torch's, nor the library's, nor of this file."""
+    return [frame for frame in frames(site) if not is_library_code(frame[0]) and frame[0].co_filename != __file__]
+
+
+def is_there(kept: Any) -> bool:
+    return isinstance(kept, Tensor) and not isinstance(kept, UninitializedTensorMixin)
+
+
+class Scaled(nn.Module):
+    """A parameter that is written to between two uses, in a way that is given."""
+
+    def __init__(self, write: Any) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+        self.write = write
+
+    def forward(self, x: Tensor) -> Tensor:
+        before = x * self.weight
+        self.write(self.weight)
+        return before + x * self.weight
+
+
+@pytest.mark.parametrize(
+    ("write", "after_writing"),
+    [
+        (lambda weight: weight.mul_(2), [2.0, 2.0, 2.0]),
+        (lambda weight: weight[:1].mul_(2), [2.0, 1.0, 1.0]),
+        (lambda weight: weight.data.mul_(2), [2.0, 2.0, 2.0]),
+    ],
+    ids=["itself", "a view", "its data"],
+)
+def test_a_parameter_that_was_written_to_has_a_new_value(write: Any, after_writing: list[float]) -> None:
+    with torch.no_grad():
+        log = tl.log_forward_pass(Scaled(write), torch.ones(2, 3))
+    before, after = (log[label].activation for label in log["add_1"].parent_layers)
+    assert torch.equal(before, torch.ones(2, 3))
+    assert torch.equal(after, torch.tensor(after_writing).expand(2, 3))
+    assert log.validate()
+
+
+@pytest.mark.parametrize("options", [{}, {"layers_to_save": None}, {"save_gradients": True}], ids=str)
+def test_a_view_of_a_parameter_made_and_written_to_without_grad(options: dict[str, Any]) -> None:
+    """Torch refuses to say where such a view stands in the autograd graph."""
+
+    def write(weight: Tensor) -> None:
+        with torch.no_grad():
+            weight[:1].mul_(2)
+
+    model = Scaled(write)
+    log = tl.log_forward_pass(model, torch.ones(2, 3), **options)
+    assert torch.equal(model.weight, torch.tensor([2.0, 1.0, 1.0]))
+    assert log["mul_2_3"].tensor_shape == (1,)
+
+
+def test_a_parameter_written_to_by_something_unseen_is_told() -> None:
+    def unseen(weight: Tensor) -> None:
+        with torch._C.DisableTorchFunction():
+            weight.mul_(2)
+
+    with torch.no_grad(), pytest.warns(tl.FidelityWarning, match="the parameter weight was overwritten by something"):
+        tl.log_forward_pass(Scaled(unseen), torch.ones(2, 3))
