@@ -440,7 +440,7 @@ class LeanTracer(Tracer):
 
 def _site() -> Site:
     """The frames from the call out to the first that is the user's."""
-    frame: FrameType | None = sys._getframe(4)  # over our own, as far as it always is
+    frame: FrameType | None = sys._getframe(3)  # over our own, as far as these are always there
     pairs: Site = ()
     while frame is not None:
         code = frame.f_code
