@@ -36,7 +36,8 @@ MODES: dict[str, dict[str, float]] = {
     "draw": {},
 }
 MICROSECONDS = {"capture": 10.0, "passes": 15.0, "print": 5.0}  # of a full log, for each tiny operation
-FLOORS = {"intercept": "does nothing", "floor": "floor"}
+FLOORS = {"intercept": "does nothing", "floor": "floor", "copies": "floor with right values"}
+TINY_FLOORS = ["intercept", "floor"]
 RECORDER_MICROSECONDS = 12.0
 GROWTH = 1.3
 BYTES_HELD = 1536.0
@@ -103,7 +104,7 @@ class Page:
 
     def __init__(self, found: Found, ratios: str) -> None:
         self.found, self.ratios = found, ratios
-        self.judged: list[tuple[str, bool]] = []
+        self.judged: list[tuple[str, bool]] = []  # a target and whether it is met; one that is missed with its floor
 
     def values(self, model: str, tool: str) -> list[float]:
         return list(self.found.get(f"{model}: {tool}", {}).get(self.ratios, []))
@@ -121,13 +122,18 @@ class Page:
             return shown(values)
         return why.split(":")[0] if (why := str(entry["why"])).startswith((">", "not tried")) else "fails"
 
-    def judge(self, what: str, figure: float | None, limit: float | None) -> str:
-        """`1.25: met`, and remember it."""
+    def judge(self, what: str, figure: float | None, limit: float | None, floor: str = "") -> str:
+        """`1.25: met`, and remember it; if it is missed, with the floor that stands in the way."""
         if figure is None or limit is None:
             return ""
         met = figure <= limit
-        self.judged.append((what, met))
+        self.judged.append((what if met or not floor else f"{what}, {figure:.2f} of {_short(limit)} ({floor})", met))
         return f"{_short(limit)}: {'met' if met else '**missed**'}"
+
+    def floor(self, model: str, *tools: str) -> str:
+        """What the floors cost with a model, in words."""
+        figures = {tool: self.median(model, tool) for tool in tools}
+        return ", ".join(f"{FLOORS[tool]} {figure:.2f}" for tool, figure in figures.items() if figure is not None)
 
     def answers(self, key: str, field: str) -> list[float]:
         return [answer[field] for answer in self.found.get(key, {}).get("answers", []) if field in answer]
@@ -178,12 +184,10 @@ def limit_of(page: Page, model: str) -> float | None:
 
 
 def full_log(page: Page) -> str:
-    rows, floors = [], []
+    rows = []
     for model in page.models("everything"):
         everything, limit = page.median(model, "everything"), limit_of(page, model)
-        copies = page.median(model, "copies")
-        if everything and limit and copies and everything > limit:
-            floors.append(f"{model} {everything:.2f} of {_short(limit)}, the floor with right values {copies:.2f}")
+        metadata, bare = page.median(model, "metadata"), page.floor(model, "intercept")
         plain = page.found[f"{model}: everything"].get("base_seconds")
         most = spread(page.values(model, "everything"))[2] if page.values(model, "everything") else None
         rows.append(
@@ -195,23 +199,20 @@ def full_log(page: Page) -> str:
                 page.cell(model, "copies"),
                 page.cell(model, "everything"),
                 _short(FULL_LOG[model]) if model in FULL_LOG else "",
-                page.judge(f"full log of {model}", everything, limit),
+                page.judge(f"full log of {model}", everything, limit, page.floor(model, "floor", "copies")),
                 page.cell(model, "metadata"),
-                page.judge(f"metadata of {model}", page.median(model, "metadata"), limit and METADATA * limit),
+                page.judge(f"metadata of {model}", metadata, limit and METADATA * limit, bare),
                 page.cell(model, "three"),
-                page.judge(f"three layers of {model}", page.median(model, "three"), most),
+                page.judge(f"three layers of {model}", page.median(model, "three"), most, bare),
             ]
         )
-    columns = (
-        "model, plain ms, does nothing, floor, floor with right values, full log, target, limit, metadata, limit, "
-        "three layers, limit"
-    )
+    columns = ["model", "plain ms", *FLOORS.values(), "full log", "target", "limit"]
+    columns += ["metadata", "limit", "three layers", "limit"]
     note = (
         f"The limit for the full log is the higher of its target and {ABOVE_FLOOR} x floor; for metadata alone, "
         f"{METADATA} of that; for three layers, the upper quartile of the full log."
     )
-    missed = [f"What stands between a missed full log and its limit: {'; '.join(floors)}."] if floors else []
-    return table("A log, against the plain forward", columns.split(", "), rows, note, *missed)
+    return table("A log, against the plain forward", columns, rows, note)
 
 
 def other_tools(page: Page) -> str:
@@ -255,7 +256,8 @@ def other_modes(page: Page) -> str:
     for model in page.models(*MODES):
         cells = []
         for tool, targets in MODES.items():
-            verdict = page.judge(f"{tool} of {model}", page.median(model, tool), targets.get(model))
+            bare = page.floor(model, "intercept") if tool.startswith("fastlog") else ""
+            verdict = page.judge(f"{tool} of {model}", page.median(model, tool), targets.get(model), bare)
             cells.append(f"{page.cell(model, tool)} {verdict}".strip())
         rows.append([model, *cells])
     note = (
@@ -270,17 +272,23 @@ def tiny_operations(page: Page) -> str:
     rows, notes = [], []
     stages = list(MICROSECONDS)
     for model in page.models_of("split"):
-        figures = {stage: page.answer(f"split: {model}", stage) for stage in ("plain", *FLOORS, *stages)}
+        figures = {stage: page.answer(f"split: {model}", stage) for stage in ("plain", *TINY_FLOORS, *stages)}
         if figures["plain"] is None:
-            rows.append([model, str(page.found[f"split: {model}"]["why"]), *([""] * (len(FLOORS) + len(stages) + 2))])
+            empty = [""] * (len(TINY_FLOORS) + len(stages) + 2)
+            rows.append([model, str(page.found[f"split: {model}"]["why"]), *empty])
             continue
-        cells = [f"{figure:.1f}" if (figure := figures[floor]) is not None else "" for floor in FLOORS]
+        floors = {floor: figure for floor in TINY_FLOORS if (figure := figures[floor]) is not None}
+        in_words = ", ".join(f"{FLOORS[floor]} {figure:.1f}" for floor, figure in floors.items())
+        cells = [f"{floors[floor]:.1f}" if floor in floors else "" for floor in TINY_FLOORS]
         for stage in stages:
-            verdict = page.judge(f"{stage} of {model}", figures[stage], MICROSECONDS[stage])
+            limit = MICROSECONDS[stage]
+            if stage == "capture":
+                limit = max(limit, ABOVE_FLOOR * floors.get("floor", 0.0))
+            verdict = page.judge(f"{stage} of {model}", figures[stage], limit, in_words if stage == "capture" else "")
             cells.append(f"{figures[stage]:.1f} of {verdict}")
         total = sum(figures[stage] or 0.0 for stage in stages)
         fastlog = page.answer(f"split: {model}", "fastlog")
-        verdict = page.judge(f"Recorder with {model}", fastlog, RECORDER_MICROSECONDS)
+        verdict = page.judge(f"Recorder with {model}", fastlog, RECORDER_MICROSECONDS, in_words)
         rows.append(
             [model, f"{figures['plain']:.1f}", *cells, f"{total:.1f}", f"{fastlog:.1f} of {verdict}" if fastlog else ""]
         )
@@ -289,10 +297,10 @@ def tiny_operations(page: Page) -> str:
         if small and large:
             verdict = page.judge(f"growth of {kind}", large / small, GROWTH)
             notes.append(f"{kind}: from 10k to 1M operations {large / small:.2f}x for each operation, {verdict}.")
-    columns = ["model", "plain", *FLOORS.values(), *stages, "together", "Recorder"]
+    columns = ["model", "plain", *(FLOORS[floor] for floor in TINY_FLOORS), *stages, "together", "Recorder"]
     note = (
         "Microseconds of processor time for each operation, all values kept; each figure is what it adds to plain, or "
-        "to the stage before. The floors are part of what a capture costs."
+        f"to the stage before. The floors are part of what a capture costs: its limit is 10 or {ABOVE_FLOOR} x floor."
     )
     return table("Tiny operations", columns, rows, note, *notes)
 

@@ -57,8 +57,8 @@ def test_a_target_is_met_at_its_number_or_near_the_floor() -> None:
     assert row(text, "AlexNet b1")[5:8] == ["1.10 (1.09–1.11)", "1.1", "1.12: met"]
     assert row(text, "GPT-2")[6:8] == ["1.12", "1.232: met"]
     assert row(text, "BERT")[6:8] == ["1.12", "1.12: **missed**"]
-    assert "2 of 3 targets met. Missed: full log of BERT." in text
-    assert "its limit: BERT 1.20 of 1.12, the floor with right values 1.15." in text
+    missed = "full log of BERT, 1.20 of 1.12 (floor 1.00, floor with right values 1.15)"
+    assert f"2 of 3 targets met. Missed: {missed}." in text
 
 
 def test_metadata_and_three_layers_are_judged_by_the_full_log() -> None:
@@ -118,6 +118,20 @@ def test_questions() -> None:
     assert row(text, "import ours") == ["import ours, beyond torch", "0.090 s", "0.1: met"]
     assert row(text, "import torchview")[0].endswith("(brings graphviz)")
     assert row(text, "first log")[1:] == ["3.00x", "1.5: **missed**"]
+
+
+def test_a_capture_of_tiny_operations_is_met_near_the_floor_and_a_light_path_is_not() -> None:
+    found = {
+        "split: RNN 10k": answered(
+            plain=3.0, intercept=2.0, floor=20.0, capture=22.0, passes=14.0, print=4.0, fastlog=22.0
+        ),
+        "GPT-2: intercept": measured(1.07),
+        "GPT-2: fastlog nothing": measured(1.09),
+    }
+    text = report(found)
+    assert row(text, "RNN 10k")[4] == "22.0 of 22: met"
+    assert "Recorder with RNN 10k, 22.00 of 12 (does nothing 2.0, floor 20.0)" in text
+    assert "fastlog nothing of GPT-2, 1.09 of 1.05 (does nothing 1.07)" in text
 
 
 def test_an_empty_store() -> None:

@@ -93,7 +93,7 @@ class Identity:
                 self.steady[key] = self._add_param(tensor, info, memory)
             elif role == "param" and not isinstance(tensor, UninitializedTensorMixin):
                 self._bind_param(tensor, self._add_param(tensor, info, memory))
-            elif memory is not None and info.shape is not None and len(info.shape) < 2 and is_plain(tensor):
+            elif memory is not None and info.shape is not None and len(info.shape) == 1 and is_plain(tensor):
                 self.plain_buffers[key] = (version_of(tensor), memory)  # of more dimensions it may lie in any order
 
     # ---- lookup ---------------------------------------------------------------------------------------------
