@@ -93,6 +93,7 @@ class LeanTracer(Tracer):
         self.sample_id: Any = None  # of the next pass
         self.may_stop = False  # is there someone who waits for the pass to be stopped?
         self.asked = [observer.rules.asks_module(info.address) for info in self.infos]
+        self.quiet = [not asked and observer.history is None for asked in self.asked]  # their calls are only counted
         self._operators: dict[Function, bool] = {}  # can they be called by an operator of the language?
         self.due: int | None = None  # a module whose call has begun, but not its forward
         self._surroundings = ExitStack()
@@ -393,13 +394,19 @@ class LeanTracer(Tracer):
         count = self.call_counts[number] = self.call_counts[number] + 1
         info = self.infos[number]
         self.frame = frame = Frame(number, info.address, info.class_name, count, parent)
-        self._at_module("module_enter", frame, arguments)
+        if self.quiet[number]:
+            self.observer.module_events += 1
+        else:
+            self._at_module("module_enter", frame, arguments)
         return frame
 
     def leave_module(self, call: Any, result: Any) -> None:
         self.due = None
         try:
-            self._at_module("module_exit", call, (result,))
+            if self.quiet[call.module]:
+                self.observer.module_events += 1
+            else:
+                self._at_module("module_exit", call, (result,))
         finally:
             self.frame = call.parent
             if call.parent is None:
@@ -413,8 +420,8 @@ class LeanTracer(Tracer):
         if nothing:
             observer.module_events += 1
             return
-        if not self.asked[frame.module]:
-            observer.module_passes(kind, frame, lambda: self._facts_in(container))
+        if observer.history is not None and not self.asked[frame.module]:
+            observer.module_passes(kind, frame, self._facts_in(container), observer.history)
             return
         busy, self.busy = self.busy, True
         try:

@@ -132,15 +132,12 @@ class Observer:
         self._after(first)
         return records
 
-    def module_passes(self, kind: str, frame: Frame, look: Callable[[], list[Facts]]) -> None:
-        """As `module`, for a call that nothing depends on: it is only remembered, if anything is."""
+    def module_passes(self, kind: str, frame: Frame, facts: list[Facts], history: History) -> None:
+        """As `module`, for a call that nothing depends on: it is only remembered."""
         number = self.next_number
         self.module_events += 1
-        if self.history is None:
-            return
-        facts = look()
         about = (kind, number, self.rollout, frame, None, 0 if len(facts) > 1 else None, facts[0] if facts else None)
-        self.history.events.append(new_event(Event, (*about, None, (), ())))
+        history.events.append(new_event(Event, (*about, None, (), ())))
 
     def _after(self, event: Event) -> None:
         if self.trail is not None:
