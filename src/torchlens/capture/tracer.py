@@ -198,8 +198,9 @@ class Tracer(TorchFunctionMode):
 
     def treat(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Record a call, or what it is made of, or let it pass."""
-        self.last = _UNKNOWN
         function = KNOWN.get(func) or meet(func)
+        if function.treatment is not IGNORE:
+            self.last = _UNKNOWN
         if function.treatment is RECORD and types in _NO_SUBCLASS:
             self.guarded = self.others
             return self._record(function, func, args, kwargs)
@@ -365,6 +366,8 @@ class Tracer(TorchFunctionMode):
             outputs = self._outputs(result)
         if written:
             outputs += self._after_write(function, written, overwritten)
+        if type(result) is Tensor and not identity.watchful:
+            self.last = identity.live.get(id(result), _UNKNOWN)
         if outputs:
             place = self.module_call
             calls.append(
