@@ -104,13 +104,19 @@ class Observer:
     def look(self, event: Event, tensor: Tensor) -> Record | None:
         """Keep an operation, input or buffer if it is wanted."""
         record = None
+        history = self.history or _NO_PAST
         try:
-            spec = self.rules.spec_for_op(event, self.history or _NO_PAST)
+            spec = self.rules.spec_for_op(event, history)
             if spec is not None:
                 record = self._keep(event, tensor, spec)
         except Exception as raised:
             self._failed(event, raised)
-        self._after(event)
+        if self.trail is None and not self.stopping:  # as `_after`, in short
+            history.events.append(event)
+            if event.kind == "op":
+                history.ops.append(event)
+        else:
+            self._after(event)
         return record
 
     def module(self, kind: str, frame: Frame, tensors: list[Tensor]) -> list[Record]:

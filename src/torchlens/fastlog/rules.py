@@ -125,15 +125,19 @@ class Rule:
             given = predicate(RecordContext(event, history))
             if given is False:
                 continue
-            if given is not None and not isinstance(given, (bool, CaptureSpec)):
-                raise ArgumentError(
-                    f"{self.argument}: the predicate {described(predicate)} returned {given!r} for {event.label}; "
-                    "True, False, None (the default) or a CaptureSpec can be returned"
-                )
-            if given:
+            if self.checked(given, predicate, event):
                 return given
             answer = None if given is None else answer
         return answer
+
+    def checked(self, given: Any, predicate: Predicate, event: Event) -> Any:
+        """What a predicate has answered, if it is an answer."""
+        if given is not None and not isinstance(given, (bool, CaptureSpec)):
+            raise ArgumentError(
+                f"{self.argument}: the predicate {described(predicate)} returned {given!r} for {event.label}; "
+                "True, False, None (the default) or a CaptureSpec can be returned"
+            )
+        return given
 
     def unmatched(self) -> list[Any]:
         """The selectors by name or number that chose nothing."""
@@ -168,6 +172,7 @@ class Rules:
         self.default_module = _default(default_module, "default_module")
         self.train_mode = train_mode
         self.names_some = self.op.names_some
+        self.lone = self.op.predicates[0] if len(self.op.predicates) == 1 else None
         if self.op.is_empty and self.default_op is not None:
             self.op.everything = self.default_op
         if self.module.is_empty and self.default_module is not None:
@@ -200,9 +205,14 @@ class Rules:
         decided: CaptureSpec | None = event.name[0].spec
         if decided is not None or named:
             return decided or self.promoted(AS_IT_IS)
-        if not self.op.predicates:
+        if self.lone is not None:  # as `asked`, in short
+            answer = self.lone(RecordContext(event, history))
+            if answer is not False:
+                self.op.checked(answer, self.lone, event)
+        elif self.op.predicates:
+            answer = self.op.asked(event, history)
+        else:
             return None
-        answer = self.op.asked(event, history)
         if answer is False:
             return None
         return self.promoted(self.default_op if answer is None else as_spec(answer))
