@@ -36,6 +36,7 @@ class Function:
         "foreign",
         "fresh",
         "func",
+        "in_place",
         "layer_type",
         "name",
         "random",
@@ -68,6 +69,7 @@ class Function:
         self.escapes = name in _ESCAPES  # hands out the memory, so that later writes are invisible
         self.touches_memory = self.escapes or self.reaches_beyond
         self.simple = False  # nothing of the above needs to be thought of, unless `written` tells of something
+        self.in_place = False  # nothing but that it overwrites its first argument, which it returns
 
     def __repr__(self) -> str:
         return f"Function({self.name}, {self.treatment.name})"
@@ -82,7 +84,10 @@ def meet(func: Any) -> Function:
     function = KNOWN[func] = _classify(func)
     special = function.random or function.uncounted or function.foreign or function.touches_memory
     writes = function.written is not None and function.name not in _RUNNING_STATISTICS
-    function.simple = function.treatment is Treatment.RECORD and not (special or writes or function.communicates)
+    plain = function.treatment is Treatment.RECORD and not (special or function.communicates)
+    function.simple = plain and not writes
+    overwrites = function.written is _first and function.name.endswith("_") and function.name != "__setitem__"
+    function.in_place = plain and overwrites and not function.reshapes
     return function
 
 

@@ -156,10 +156,10 @@ class LeanTracer(Tracer):
             (types and types != TENSOR_ONLY)
             or kwargs
             or function is None
-            or not function.simple
             or self.others
             or observer.stopped
-            or (function.written is not None and function.written(args, NO_KWARGS))
+            or not (function.simple or function.in_place)
+            or (function.simple and function.written is not None and function.written(args, NO_KWARGS))
         ):
             return self.treat(func, types, args, kwargs or NO_KWARGS)
         parents: list[Name] = []
@@ -173,6 +173,8 @@ class LeanTracer(Tracer):
         self.guarded = False
         self.busy = True
         try:
+            if function.in_place and observer.kept:
+                self._before_overwriting(args[0], for_good=False)
             result = func(*args)
             if type(result) is Tensor:
                 tally = observer.tallies.get(function) or observer.tally_of(function, _site)
