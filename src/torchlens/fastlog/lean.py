@@ -158,7 +158,7 @@ class LeanTracer(Tracer):
             or function is None
             or self.others
             or observer.stopped
-            or not (function.simple or function.in_place)
+            or not (function.simple or (function.in_place and args and type(args[0]) is Tensor))
             or (function.simple and function.written is not None and function.written(args, NO_KWARGS))
         ):
             return self.treat(func, types, args, kwargs or NO_KWARGS)
@@ -188,6 +188,8 @@ class LeanTracer(Tracer):
                     known[id(result)] = (ref(result), name, None)
             elif type(result) not in PLAIN:
                 self._made_several(function, result, parents)
+            if function.in_place and result is not args[0]:
+                self._made(function, args[0], None, parents)
         finally:
             self.busy = False
         return result
