@@ -123,3 +123,27 @@ def test_a_parameter_written_to_by_something_unseen_is_told() -> None:
 
     with torch.no_grad(), pytest.warns(tl.FidelityWarning, match="the parameter weight was overwritten by something"):
         tl.log_forward_pass(Scaled(unseen), torch.ones(2, 3))
+
+
+class Swaps(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        other, result = x.exp(), x.sin()
+        torch.utils.swap_tensors(other, result)
+        return result
+
+
+class Around(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Swaps()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x).cos()
+
+
+def test_a_module_returns_what_was_swapped_into_its_result() -> None:
+    """The tensor that the last call returned holds something else by then."""
+    trace = tl.log_forward_pass(Around(), torch.rand(2))._trace
+    (returned,) = trace.module_calls[1].exited
+    assert trace.calls[returned.call].function.name == "exp"
+    assert torch.equal(returned.saved, trace.values[0].saved.exp())

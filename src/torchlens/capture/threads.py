@@ -76,10 +76,12 @@ class SharedTracer(Tracer):
         self, module: nn.Module, is_forward: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> ModuleCall | None:
         with self.turn:
+            self.forget_last()  # another thread may have written to it
             return None if self.trace.ended else super().enter_module(module, is_forward, args, kwargs)
 
     def leave_module(self, call: ModuleCall, result: Any) -> None:
         with self.turn:
+            self.forget_last()
             if not self.trace.ended:
                 super().leave_module(call, result)
 

@@ -200,7 +200,7 @@ class Tracer(TorchFunctionMode):
         """Record a call, or what it is made of, or let it pass."""
         function = KNOWN.get(func) or meet(func)
         if function.treatment is not IGNORE:
-            self.last = _UNKNOWN
+            self.forget_last()
         if function.treatment is RECORD and types in _NO_SUBCLASS:
             self.guarded = self.others
             return self._record(function, func, args, kwargs)
@@ -236,6 +236,7 @@ class Tracer(TorchFunctionMode):
 
     def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Record an operation that was seen at the dispatcher."""
+        self.forget_last()
         self.guarded = True
         function = KNOWN.get(func) or meet(func)
         self.identity.below = True
@@ -246,9 +247,14 @@ class Tracer(TorchFunctionMode):
             self.identity.below = False
             self.witness = witness
 
+    def forget_last(self) -> None:
+        """What the last call returned may get another value."""
+        self.last = _UNKNOWN
+
     @contextmanager
     def bookkeeping(self) -> Iterator[None]:
         """What is called here is no part of the model."""
+        self.forget_last()
         busy, self.busy = self.busy, True
         try:
             with no_torch_function():
