@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
+import torchlens as tl
 from torchlens.capture.functions import _FRESH
 from torchlens.capture.keeping import address_of
 
@@ -45,3 +48,72 @@ def test_fresh_functions_return_new_memory(name: str) -> None:
     x, call = TEMPTING[name]
     assert name in _FRESH
     assert address_of(call(x)) != address_of(x)
+
+
+class Plainly(Tensor):
+    """A tensor class that does nothing of its own."""
+
+
+class Normed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x)
+
+
+class Overwriting(nn.Module):
+    def __init__(self, function: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        row = x[0]
+        return self.function(x, inplace=True), row + 1
+
+
+def test_running_statistics_are_seen_to_change_whatever_the_class_of_the_input() -> None:
+    for kind in (Tensor, Plainly):
+        model = Normed().train()
+        log = tl.log_forward_pass(model, torch.rand(4, 3).as_subclass(kind))
+        updates = {value.address: value.saved for value in log._trace.values if value.role == "update"}
+        assert updates.keys() == {"norm.running_mean", "norm.running_var"}
+        assert torch.equal(updates["norm.running_mean"], model.norm.running_mean)
+        assert log.validate()
+
+
+@pytest.mark.parametrize("function", [F.relu, F.silu, F.hardswish, F.leaky_relu, F.elu, F.dropout])
+def test_a_function_asked_to_work_in_place_overwrites_whatever_the_class_of_the_tensor(function: Any) -> None:
+    array = np.random.default_rng(0).standard_normal((4, 3))
+    x = torch.from_numpy(array).as_subclass(Plainly)
+    log = tl.log_forward_pass(Overwriting(function), x)
+    assert np.array_equal(array, log[log.output_layers[0]].activation.numpy())  # it is still the user's memory
+    assert np.array_equal(array[0] + 1, log[log.output_layers[1]].activation.numpy())
+    assert not log._trace.warnings
+    assert log.validate()
+
+
+@pytest.mark.parametrize(
+    ("call", "draws"),
+    [
+        (lambda x: torch.dropout(x, 0.5, False), False),
+        (lambda x: torch.dropout(x, p=0.5, train=False), False),
+        (lambda x: torch.dropout(x, 0.5, True), True),
+        (lambda x: torch.dropout(x, p=0.5, train=True), True),
+        (lambda x: F.dropout(x, 0.5), True),
+        (lambda x: torch.ops.aten.alpha_dropout(x, 0.5, True), True),
+        (lambda x: F.scaled_dot_product_attention(x, x, x), False),
+        (lambda x: F.scaled_dot_product_attention(x, x, x, None, 0.5), True),
+        (lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5), True),
+    ],
+)
+@pytest.mark.parametrize("kind", [Tensor, Plainly])
+def test_the_generator_is_remembered_where_a_call_draws_random_numbers(call: Any, draws: bool, kind: type) -> None:
+    class Model(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return call(x) + 1
+
+    log = tl.log_forward_pass(Model(), torch.rand(2, 4, 8).as_subclass(kind))
+    assert [call.rng is not None for call in log._trace.calls] == [draws, False, False]
+    assert log.validate()

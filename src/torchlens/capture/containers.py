@@ -5,17 +5,32 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, EllipsisType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 #: What can hold no tensor, by exact type: asked for every argument of every call, so it must be quick.
-PLAIN = {int, float, bool, complex, str, bytes, type(None), range, torch.Size, torch.dtype, torch.device, torch.layout}
+PLAIN = {
+    int, float, bool, complex, str, bytes, type(None), EllipsisType, range, torch.Size, torch.dtype, torch.device,
+    torch.layout,
+}  # fmt: skip
 
 #: The same by class, for the rest.
 _ATOMS = (*PLAIN, slice, torch.Generator, nn.Module, type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
+
+
+def all_plain(members: tuple[Any, ...]) -> bool:
+    """Is there nothing in a tuple, such as an index, but what can hold no tensor, and slices of that?"""
+    for member in members:
+        kind = type(member)
+        if kind is slice:
+            if type(member.start) not in PLAIN or type(member.stop) not in PLAIN or type(member.step) not in PLAIN:
+                return False
+        elif kind not in PLAIN:
+            return False
+    return True
 
 
 def children(container: Any) -> Iterator[tuple[str, Any]]:

@@ -117,9 +117,9 @@ class FollowingIdentity(Identity):
             self._follow(tensor, value)
         return value
 
-    def before_write(self, tensor: Tensor) -> None:
+    def before_write(self, tensor: Tensor) -> int | None:
         self.connections.before_write(tensor)
-        super().before_write(tensor)
+        return super().before_write(tensor)
 
     def expose(self, tensor: Any) -> None:
         if isinstance(tensor, Tensor):

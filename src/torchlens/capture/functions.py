@@ -39,11 +39,13 @@ class Function:
         "in_place",
         "layer_type",
         "name",
+        "question",
         "random",
         "reaches_beyond",
         "reads",
         "reshapes",
         "simple",
+        "switch",
         "touches_memory",
         "treatment",
         "twin",
@@ -68,8 +70,14 @@ class Function:
         self.reaches_beyond = name in _REACHES_BEYOND  # depends on memory that its argument does not show
         self.escapes = name in _ESCAPES  # hands out the memory, so that later writes are invisible
         self.touches_memory = self.escapes or self.reaches_beyond
-        self.simple = False  # nothing of the above needs to be thought of, unless `written` tells of something
+        self.switch: tuple[int, str] | None = None  # the argument without which it overwrites and draws nothing
+        self.simple = False  # nothing of the above needs to be thought of, unless it is switched on
         self.in_place = False  # nothing but that it overwrites its first argument, which it returns
+        self.question = False  # it gives no tensor, calls nothing, and is of no interest
+
+    def is_on(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+        """Does this call overwrite what the function can overwrite, draw random numbers if it can?"""
+        return self.switch is None or bool(_argument(args, kwargs, *self.switch))
 
     def __repr__(self) -> str:
         return f"Function({self.name}, {self.treatment.name})"
@@ -82,10 +90,10 @@ KNOWN: dict[Any, Function] = {}
 def meet(func: Any) -> Function:
     """Classify a torch function that is not in KNOWN, and put it there."""
     function = KNOWN[func] = _classify(func)
-    special = function.random or function.uncounted or function.foreign or function.touches_memory
-    writes = function.written is not None and function.name not in _RUNNING_STATISTICS
-    plain = function.treatment is Treatment.RECORD and not (special or function.communicates)
-    function.simple = plain and not writes
+    special = function.uncounted or function.foreign or function.touches_memory or function.communicates
+    plain = function.treatment is Treatment.RECORD and not special and not (function.random and not function.switch)
+    function.simple = plain and (function.written is None or function.switch is not None)
+    function.question = function.treatment is Treatment.IGNORE and not isinstance(func, FunctionType)
     overwrites = function.written is _first and function.name.endswith("_") and function.name != "__setitem__"
     function.in_place = plain and overwrites and not function.reshapes
     return function
@@ -107,7 +115,9 @@ def _classify(func: Any) -> Function:
     if isinstance(func, FunctionType) and name not in _ONE_CALL and not function.escapes:
         function.treatment = Treatment.DESCEND
         function.twin = twin(func)
-    function.written = _written(name)
+    else:
+        function.switch = _SWITCHES.get(name)
+    function.written = _written(name, isinstance(func, FunctionType))
     return function
 
 
@@ -129,6 +139,7 @@ def _operator(func: Any) -> Function:
     function.communicates = "c10d" in namespace
     function.foreign = namespace not in _TORCHS_OWN
     function.fresh = function.fresh and not function.foreign
+    function.switch = None if function.foreign else _SWITCHES.get(function.name)
     seeded = torch.Tag.nondeterministic_seeded
     function.random = function.random or any(seeded in overload.tags for overload in overloads)
     return function
@@ -150,16 +161,19 @@ def _argument(args: Sequence[Any], kwargs: Mapping[str, Any], position: int, nam
     return args[position] if position < len(args) else kwargs.get(name)
 
 
-def _written(name: str) -> Written | None:
+def _written(name: str, in_python: bool = False) -> Written | None:
     if name in _RUNNING_STATISTICS:
-        flag = _RUNNING_STATISTICS[name]
+        switch = _SWITCHES[name]
+        first = 1 if in_python else 3  # the functions of torch.nn.functional have them before weight and bias
 
         def statistics(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-            if not _argument(args, kwargs, 5, flag):
+            if not _argument(args, kwargs, *switch):
                 return []
-            return [_argument(args, kwargs, 3, "running_mean"), _argument(args, kwargs, 4, "running_var")]
+            return [_argument(args, kwargs, first, "running_mean"), _argument(args, kwargs, first + 1, "running_var")]
 
         return statistics
+    if in_python and name in _IN_PLACE_IF_ASKED:
+        return lambda args, kwargs: [args[0]] if kwargs.get("inplace") else []
     if name in _WRITES_ALL_BUT_FIRST:
         return lambda args, kwargs: [*args[1:], *kwargs.values()]
     in_place = name.endswith("_") and not name.endswith("__")
@@ -228,14 +242,28 @@ _RESHAPES = {
     "transpose_", "unsqueeze_",
 }  # fmt: skip
 
-# Their schemas do not tell that they update running statistics; the flag that makes them do so.
-_RUNNING_STATISTICS = {
-    "batch_norm": "training",
-    "native_batch_norm": "training",
-    "cudnn_batch_norm": "training",
-    "miopen_batch_norm": "training",
-    "instance_norm": "use_input_stats",
+# Their schemas do not tell that they update running statistics.
+_RUNNING_STATISTICS = {"batch_norm", "native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "instance_norm"}
+
+# The argument, by position and name, that makes them update running statistics or draw random numbers.
+_SWITCHES = {
+    "alpha_dropout": (2, "train"),
+    "batch_norm": (5, "training"),
+    "cudnn_batch_norm": (5, "training"),
+    "dropout": (2, "train"),
+    "feature_alpha_dropout": (2, "train"),
+    "feature_dropout": (2, "train"),
+    "instance_norm": (5, "use_input_stats"),
+    "miopen_batch_norm": (5, "training"),
+    "native_batch_norm": (5, "training"),
+    "scaled_dot_product_attention": (4, "dropout_p"),
 }
+
+# Functions of torch.nn.functional, which hand themselves over to a tensor subclass with `inplace` by name.
+_IN_PLACE_IF_ASKED = {
+    name for name, func in vars(torch.nn.functional).items()
+    if isinstance(func, FunctionType) and "inplace" in func.__code__.co_varnames[: func.__code__.co_argcount]
+}  # fmt: skip
 
 _WRITES_ALL_BUT_FIRST = {
     "fused_moving_avg_obs_fake_quant",

@@ -39,6 +39,9 @@ class _Write(NamedTuple):
     reshapes: bool
 
 
+_new_write = tuple.__new__  # a third of the time that `_Write(...)` takes
+
+
 class _Export(NamedTuple):
     value: Value
     address: int  # of its storage
@@ -89,7 +92,7 @@ class Identity:
             memory = address_of(tensor)
             if memory is not None:
                 self.foreign.add(memory)
-            if type(tensor) is Parameter and role == "param":
+            if role == "param" and type(tensor) is Parameter:
                 self.steady[key] = self._add_param(tensor, info, memory)
             elif role == "param" and not isinstance(tensor, UninitializedTensorMixin):
                 self._bind_param(tensor, self._add_param(tensor, info, memory))
@@ -228,8 +231,8 @@ class Identity:
 
     # ---- writes ---------------------------------------------------------------------------------------------
 
-    def before_write(self, tensor: Tensor) -> None:
-        """A call is about to overwrite `tensor`."""
+    def before_write(self, tensor: Tensor) -> int | None:
+        """A call is about to overwrite `tensor`. Returns which storage it lies in."""
         value = self.current(tensor)
         saved = value.kept if value is not None and isinstance(value.kept, Tensor) else None
         if saved is not None and value is not None and value.role == "op" and saved.nbytes == memory_behind(tensor):
@@ -237,17 +240,22 @@ class Identity:
             value.saved = saved.clone()
             del saved
         self._own_memory(tensor)  # growing memory that has lazy copies is an error inside torch
-        for param in self.param_values.pop(address_of(tensor) or 0, ()):  # kept as they are, until they change
+        address = address_of(tensor)
+        for param in self.param_values.pop(address or 0, ()):  # kept as they are, until they change
             if isinstance(param.kept, Tensor):
                 self._unsettle(param.kept)
             param.saved = param.saved.detach().clone() if param.saved is not None and self.keeping else None
             self.trace.param_versions[param.index] = version_of(param.saved)
+        return address
 
-    def after_write(self, tensor: Tensor, value: Value, reshapes: bool) -> None:
-        """A call has overwritten `tensor`, whose value is now `value`."""
-        address, layout = self._place(tensor)
+    def after_write(self, tensor: Tensor, value: Value, reshapes: bool, address: int | None = None) -> None:
+        """A call has overwritten `tensor`, which lies in this storage, if that is known; its value is now `value`."""
+        if address is None or self.mirrors:
+            address, layout = self._place(tensor)
+        else:
+            layout = layout_of(tensor)
         if address is not None:
-            self.writes.setdefault(address, []).append(_Write(value, layout, reshapes))
+            self.writes.setdefault(address, []).append(_new_write(_Write, (value, layout, reshapes)))
 
     def before_swap(self, one: Tensor, other: Tensor) -> None:
         """Two tensors are about to exchange all that they are."""

@@ -141,12 +141,12 @@ def _install(modules: list[nn.Module]) -> None:
             if entry is not None:
                 entry.users += 1
                 continue
-            attributes = vars(module)
-            names = _to_replace(module, anywhere)
-            stand_ins = {name: StandIn(module, name) for name in names}
-            replaced = {name: attributes[name] for name in names if name in attributes}
-            attributes.update(stand_ins)
-            _installed[id(module)] = _Installed(module, 1, replaced)
+            attributes, before = vars(module), {}
+            for name in _to_replace(module, anywhere):
+                if name in attributes:
+                    before[name] = attributes[name]
+                attributes[name] = StandIn(module, name)
+            _installed[id(module)] = _Installed(module, 1, before)
 
 
 def _to_replace(module: nn.Module, hooks_anywhere: bool) -> tuple[str, ...]:

@@ -82,6 +82,9 @@ def fetched(kept: Any) -> Any:
     return kept.read() if isinstance(kept, Stored) else kept
 
 
+_NUMBERS = {int}
+
+
 class Value:
     """One tensor at one moment of the forward pass. Every value but a parameter is an entry of the log.
 
@@ -148,9 +151,10 @@ class Value:
         """Elements times their size; 0 for a nested tensor that was not saved, whose shape does not tell."""
         if isinstance(self.kept, Tensor) and (self._facts is None or self.kept.is_nested):
             return self.kept.numel() * self.kept.element_size()
-        if -1 in self.shape or not all(type(size) is int for size in self.shape):  # jagged: one size is a symbol
+        shape, dtype, _ = self.facts
+        if -1 in shape or not _NUMBERS.issuperset(map(type, shape)):  # jagged: one size is a symbol
             return self.kept.nbytes if isinstance(self.kept, Stored) else 0
-        return self.shape.numel() * self.dtype.itemsize
+        return shape.numel() * dtype.itemsize
 
     def __repr__(self) -> str:
         return f"Value({self.role} {self.index}, shape={tuple(self.shape)})"

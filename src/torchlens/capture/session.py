@@ -165,33 +165,28 @@ def describe_modules(model: nn.Module, trace: Trace) -> dict[nn.Module, list[str
 
 def _describe_tensors(modules: dict[nn.Module, list[str]], trace: Trace) -> Residents:
     """List the parameters and buffers."""
-    residents: Residents = {}
-    for role, attribute in (("param", "_parameters"), ("buffer", "_buffers")):
-        found: dict[int, tuple[Tensor, list[str]]] = {}
-        for module, addresses in modules.items():
-            for name, tensor in getattr(module, attribute).items():
-                if tensor is not None:
-                    names = [f"{address}.{name}" if address else name for address in addresses]
-                    first = found.setdefault(id(tensor), (tensor, names))
-                    if first[1] is not names:
-                        first[1].extend(names)
-        infos = [_tensor_info(tensor, names) for tensor, names in found.values()]
-        if role == "param":
-            trace.param_infos = infos
-        else:
-            trace.buffer_infos = infos
-        for (key, (tensor, _)), info in zip(found.items(), infos, strict=True):
-            residents.setdefault(key, (tensor, role, info))
-    return residents
+    params = _tensors_of(modules, "param", "_parameters")
+    buffers = _tensors_of(modules, "buffer", "_buffers")
+    trace.param_infos = [info for _, _, info in params.values()]
+    trace.buffer_infos = [info for _, _, info in buffers.values()]
+    return buffers | params
 
 
-def _tensor_info(tensor: Tensor, names: list[str]) -> TensorInfo:
-    if type(tensor) is not Tensor and isinstance(tensor, UninitializedTensorMixin):
-        shape = None
-    else:
-        shape = tensor.shape
-    about = (names[0], tuple(names), shape, tensor.dtype, tensor.device, tensor.requires_grad)
-    return _new_info(TensorInfo, about)
+def _tensors_of(modules: dict[nn.Module, list[str]], role: str, attribute: str) -> Residents:
+    found: Residents = {}
+    for module, addresses in modules.items():
+        for name, tensor in getattr(module, attribute).items():
+            if tensor is None:
+                continue
+            names = tuple([f"{address}.{name}" if address else name for address in addresses])
+            if id(tensor) in found:  # it hangs in several modules
+                info = found[id(tensor)][2]
+                found[id(tensor)] = (tensor, role, info._replace(all_addresses=info.all_addresses + names))
+                continue
+            shape = tensor.shape if not isinstance(tensor, UninitializedTensorMixin) else None
+            about = (names[0], names, shape, tensor.dtype, tensor.device, tensor.requires_grad)
+            found[id(tensor)] = (tensor, role, _new_info(TensorInfo, about))
+    return found
 
 
 def _was_lazy(trace: Trace) -> bool:

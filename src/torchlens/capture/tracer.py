@@ -32,7 +32,7 @@ from .._torch import (
     pop_mode,
     push_mode,
 )
-from .containers import PLAIN, flat_tensors, rebuild, reconstructed, tensors_in
+from .containers import PLAIN, all_plain, flat_tensors, rebuild, reconstructed, tensors_in
 from .dispatcher import Fallback, Witness
 from .functions import KNOWN, OUTPUT, Function, Treatment, meet
 from .identity import UNVERSIONED, Identity, Residents
@@ -52,9 +52,10 @@ _NO_STATE: tuple[Any, ...] = (False, False, ())
 _WITH_GRAD: tuple[Any, ...] = (True, False, ())
 _INFERENCE: tuple[Any, ...] = (False, True, ())
 
-#: Makes a `Call` of a tuple, in a third of the time that `Call(...)` takes; the other a `Value` with nothing in it.
+#: Makes a `Call` of a tuple, in a third of the time that `Call(...)` takes; the others make objects without content.
 _new_record = tuple.__new__
 _new_value = Value.__new__
+_new_module_call = ModuleCall.__new__
 
 #: What is known of a call before it runs: its arguments and keyword arguments, with values in place of tensors; the
 #: tensors about to be overwritten, and what they hold; the generator's state; the other state.
@@ -108,7 +109,8 @@ class Tracer(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Record a call of the common kind: it writes to nothing, draws no random numbers and gives one plain tensor.
+        """Record a call of the common kind: it draws no random numbers, gives one plain tensor, and writes to nothing
+        but that.
 
         `treat` does the same for all kinds of calls, in several functions; here it is written out in one piece. After
         every large kernel the processor's caches are cold, and then it counts how much there is to be fetched again.
@@ -117,16 +119,19 @@ class Tracer(TorchFunctionMode):
         if (
             (types and types != TENSOR_ONLY)
             or function is None
-            or not function.simple
+            or not (function.simple or (function.in_place and args and type(args[0]) is Tensor))
             or identity.watchful
             or (kwargs and "out" in kwargs)
-            or (function.written is not None and function.written(args, kwargs or NO_KWARGS))
+            or (function.switch is not None and function.is_on(args, kwargs or NO_KWARGS))
         ):
+            if function is not None and function.question and not self.others and types in _NO_SUBCLASS:
+                return func(*args, **kwargs) if kwargs else func(*args)
             return self.treat(func, types, args, kwargs or NO_KWARGS)
         self.busy = True
         try:
             live = identity.live
-            stored = []
+            target = args[0] if function.in_place else None
+            stored: list[Any] = []
             for argument in args:
                 kind = type(argument)
                 if kind is Parameter:
@@ -136,7 +141,7 @@ class Tracer(TorchFunctionMode):
                     if reference() is not argument or version < 0 or argument._version != version:
                         value = identity.value_of(argument)
                     stored.append(value)
-                elif kind in PLAIN or (kind is tuple and PLAIN.issuperset(map(type, argument))):
+                elif kind in PLAIN or (kind is tuple and all_plain(argument)):
                     stored.append(argument)
                 else:
                     stored.append(self._stored(argument))
@@ -144,6 +149,7 @@ class Tracer(TorchFunctionMode):
             stored_kwargs = {name: self._stored(argument) for name, argument in kwargs.items()} if kwargs else NO_KWARGS
             if self.chooser is not None:
                 self.choose()
+            memory = identity.before_write(target) if target is not None else None
             state = _state() if is_grad_enabled() or any_autocast() or is_inference_mode_enabled() else _NO_STATE
 
             start = perf_counter_ns()
@@ -155,9 +161,11 @@ class Tracer(TorchFunctionMode):
             while frame is not None and (code := frame.f_code) is not MODULE_BOUNDARY:
                 site += (code, frame.f_lasti)
                 frame = frame.f_back
-            if type(result) is not Tensor:
+            overwritten = () if target is None else stored_args[:1]
+            if type(result) is not Tensor or (target is not None and result is not target):
                 with no_torch_function():
-                    before = (stored_args, stored_kwargs, (), (), None, state)
+                    written = () if target is None else (target,)
+                    before = (stored_args, stored_kwargs, written, overwritten, None, state)
                     self._after(function, args, kwargs or NO_KWARGS, before, result, time, site)
                 return result
 
@@ -187,7 +195,11 @@ class Tracer(TorchFunctionMode):
                 version = UNVERSIONED
             self.last = live[id(result)] = (ref(result), value, version)
             identity.bound.append(self.last)
-            fields = (function, stored_args, stored_kwargs, (value,), (), self.module_call, site, time, None, state)
+            if target is not None:
+                value.address = stored_args[0].address
+                identity.after_write(target, value, False, memory)
+            place = self.module_call
+            fields = (function, stored_args, stored_kwargs, (value,), overwritten, place, site, time, None, state)
             calls.append(_new_record(Call, fields))
             if identity.unchosen is not None:
                 identity.unchosen.append((value, result))
@@ -348,7 +360,7 @@ class Tracer(TorchFunctionMode):
             overwritten = tuple([identity.value_of(tensor) for tensor in written])
         if function.touches_memory:
             identity.before_memory_access(function, args[0] if args else kwargs.get("input"))
-        rng = _generator_state(kwargs) if function.random else None
+        rng = _generator_state(kwargs) if function.random and function.is_on(args, kwargs) else None
         return stored_args, stored_kwargs, written, overwritten, rng, _state()
 
     def _after(
@@ -480,14 +492,23 @@ class Tracer(TorchFunctionMode):
         due, self.forward_due = self.forward_due, None
         if is_forward and due is not None and due.module == number:
             return None
+        call = _new_module_call(ModuleCall)
         if len(args) == 1 and not kwargs and type(args[0]) is Tensor and self.last[0]() is args[0]:
-            entered: tuple[Value, ...] = (self.last[1],)
+            call.entered = (self.last[1],)
         else:
             known = self._known_values((*args, *kwargs.values()) if kwargs else args)
-            entered = tuple([value for value, _ in known])
+            call.entered = tuple([value for value, _ in known])
+        frame: FrameType | None = _getframe(1)
+        while frame is not None and frame.f_code is not MODULE_BOUNDARY:
+            frame = frame.f_back
+        site: Site = ()  # the frames above, but for those that every call of a module has
+        while frame is not None and (frame := frame.f_back) and (code := frame.f_code) is not MODULE_BOUNDARY:
+            if code is not MODULE_CALL_INSIDE and code is not MODULE_CALL:
+                site += (code, frame.f_lasti)
         trace = self.trace
-        count = self.call_counts[number] = self.call_counts[number] + 1
-        call = ModuleCall(number, count, self.module_call, frames_above_module(), len(trace.calls), entered)
+        call.module, call.parent, call.site, call.exited = number, self.module_call, site, ()
+        call.number = self.call_counts[number] = self.call_counts[number] + 1
+        call.start = call.stop = len(trace.calls)
         self.module_call = len(trace.module_calls)
         trace.module_calls.append(call)
         if not is_forward:
@@ -564,18 +585,6 @@ def frames_above(depth: int) -> Site:
     while frame is not None and (code := frame.f_code) is not MODULE_BOUNDARY:
         pairs += (code, frame.f_lasti)
         frame = frame.f_back
-    return pairs
-
-
-def frames_above_module() -> Site:
-    """The frames above the module call that is just beginning, likewise, but for those that every such call has."""
-    frame: FrameType | None = _getframe(2)
-    while frame is not None and frame.f_code is not MODULE_BOUNDARY:
-        frame = frame.f_back
-    pairs: Site = ()
-    while frame is not None and (frame := frame.f_back) and (code := frame.f_code) is not MODULE_BOUNDARY:
-        if code is not MODULE_CALL and code is not MODULE_CALL_INSIDE:
-            pairs += (code, frame.f_lasti)
     return pairs
 
 

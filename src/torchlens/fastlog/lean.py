@@ -30,7 +30,7 @@ from ..capture.session import describe_modules, dispatcher_watched, input_tensor
 from ..capture.surroundings import prepared_surroundings
 from ..capture.tracer import TENSOR_ONLY, Tracer
 from ..errors import ArgumentError
-from .events import Event, Frame, Name, Rollout, new_event
+from .events import Event, Frame, Name, Rollout, new_event, new_frame
 from .observe import Observer, Stopped
 from .spec import check_training
 
@@ -81,7 +81,7 @@ class LeanTracer(Tracer):
         structure = Trace(type(model).__name__, values_kept=False)
         self.modules = list(describe_modules(model, structure))
         super().__init__(structure, {}, self.modules, Keeper(), Names)
-        self.infos = structure.modules
+        self.about = [(number, info.address, info.class_name) for number, info in enumerate(structure.modules)]
         self.watched = partial(dispatcher_watched, modules=self.modules)
         self.observer = observer
         self.keeper = observer.keeper
@@ -92,8 +92,7 @@ class LeanTracer(Tracer):
         self.passes = 0
         self.sample_id: Any = None  # of the next pass
         self.may_stop = False  # is there someone who waits for the pass to be stopped?
-        self.asked = [observer.rules.asks_module(info.address) for info in self.infos]
-        self.quiet = [not asked and observer.history is None for asked in self.asked]  # their calls are only counted
+        self.asked = [observer.rules.asks_module(info.address) for info in structure.modules]  # about their calls
         self._operators: dict[Function, bool] = {}  # can they be called by an operator of the language?
         self.due: int | None = None  # a module whose call has begun, but not its forward
         self._surroundings = ExitStack()
@@ -159,7 +158,7 @@ class LeanTracer(Tracer):
             or self.others
             or observer.stopped
             or not (function.simple or (function.in_place and args and type(args[0]) is Tensor))
-            or (function.simple and function.written is not None and function.written(args, NO_KWARGS))
+            or (function.switch is not None and function.is_on(args, NO_KWARGS))
         ):
             return self.treat(func, types, args, kwargs or NO_KWARGS)
         parents: list[Name] = []
@@ -373,59 +372,79 @@ class LeanTracer(Tracer):
     # ---- modules --------------------------------------------------------------------------------------------
 
     def enter_module(self, module: nn.Module, is_forward: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        number = self.module_numbers.get(id(module))
-        if number is None:
+        number, parent = self.module_numbers.get(id(module)), self.frame
+        if number is None or (parent is None and number):  # not of the model, or the model itself is not running
             return None
-        parent = self.frame
-        if parent is None and number:  # the model itself is not running
-            return None
-        due, self.due = self.due, None
+        due, self.due = self.due, None if is_forward else number
         if is_forward and due == number:
             return None
-        if not is_forward:
-            self.due = number
-        try:
-            if parent is None:
-                self._begin_pass(args, kwargs)
-            return self._enter(number, parent, (*args, *kwargs.values()))
-        except BaseException as raised:  # the run is to stop here, or can't begin
-            self.frame, self.due = parent, None
-            if parent is None:
-                self._end_pass(raised)
-            raise
-
-    def _enter(self, number: int, parent: Frame | None, arguments: tuple[Any, ...]) -> Frame:
-        count = self.call_counts[number] = self.call_counts[number] + 1
-        info = self.infos[number]
-        self.frame = frame = Frame(number, info.address, info.class_name, count, parent)
-        if self.quiet[number]:
-            self.observer.module_events += 1
+        if parent is None:
+            return self._enter_model(args, kwargs)
+        self.call_counts[number] = count = self.call_counts[number] + 1
+        frame = new_frame(Frame, (*self.about[number], count, parent))
+        if self.asked[number]:
+            try:
+                self._at_module("module_enter", frame, (*args, *kwargs.values()))
+            except BaseException:  # the run is to stop here
+                self.due = None
+                raise
         else:
-            self._at_module("module_enter", frame, arguments)
+            self._pass_by("module_enter", frame, (*args, *kwargs.values()) if kwargs else args)
+        self.frame = frame
+        return frame
+
+    def _enter_model(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Frame:
+        frame = Frame(*self.about[0], 1, None)
+        try:
+            self._begin_pass(args, kwargs)
+            self.call_counts[0] = 1
+            self._at_module("module_enter", frame, (*args, *kwargs.values()))
+        except BaseException as raised:  # the run is to stop here, or can't begin
+            self.due = None
+            self._end_pass(raised)
+            raise
+        self.frame = frame
         return frame
 
     def leave_module(self, call: Any, result: Any) -> None:
         self.due = None
+        parent = call.parent
+        if parent is not None and not self.asked[call.module]:
+            self.frame = parent
+            self._pass_by("module_exit", call, (result,))
+            return
         try:
-            if self.quiet[call.module]:
-                self.observer.module_events += 1
-            else:
-                self._at_module("module_exit", call, (result,))
+            self._at_module("module_exit", call, (result,))
         finally:
-            self.frame = call.parent
-            if call.parent is None:
+            self.frame = parent
+            if parent is None:
                 self._end_pass(sys.exc_info()[1] if result is None else None)
+
+    def _pass_by(self, kind: str, frame: Frame, container: tuple[Any, ...]) -> None:
+        """A module call begins or ends that nothing depends on: it is counted, and remembered if there is a history."""
+        observer = self.observer
+        number = observer.total + observer.module_events
+        observer.module_events += 1
+        history = observer.history
+        if history is None or observer.stopped or (kind == "module_exit" and container[0] is None):
+            return
+        reference, _, facts = self.known.get(id(container[0]), _UNKNOWN) if len(container) == 1 else _UNKNOWN
+        position = None
+        if facts is None or reference() is not container[0]:
+            with no_torch_function():
+                found = [facts_of(tensor) for tensor in flat_tensors(container)]
+            facts = found[0] if found else None
+            position = 0 if len(found) > 1 else None
+        about = (kind, number, observer.rollout, frame, None, position, facts)
+        history.events.append(new_event(Event, (*about, None, (), ())))
 
     def _at_module(self, kind: str, frame: Frame, container: tuple[Any, ...]) -> None:
         observer = self.observer
         if observer.stopped:
             return
         nothing = kind == "module_exit" and container[0] is None  # was returned, or something was raised
-        if nothing:
-            observer.module_events += 1
-            return
-        if observer.history is not None and not self.asked[frame.module]:
-            observer.module_passes(kind, frame, self._facts_in(container), observer.history)
+        if nothing or not self.asked[frame.module]:
+            self._pass_by(kind, frame, container)
             return
         busy, self.busy = self.busy, True
         try:
@@ -439,14 +458,6 @@ class LeanTracer(Tracer):
         finally:
             self.busy = busy
         observer.end_if_stopped()
-
-    def _facts_in(self, container: tuple[Any, ...]) -> list[Facts]:
-        if len(container) == 1:  # nearly always, and its shape was looked at when it was made
-            entry = self.known.get(id(container[0]))
-            if entry is not None and entry[2] is not None and entry[0]() is container[0]:
-                return [entry[2]]
-        with no_torch_function():
-            return [facts_of(tensor) for tensor in flat_tensors(container)]
 
 
 def _site() -> Site:

@@ -12,10 +12,10 @@ from ..capture.following import Connections
 from ..capture.functions import Function
 from ..capture.keeping import Keeper
 from ..capture.naming import depends_on_site, layer_type_at
-from ..capture.records import Facts, Site, facts_of
+from ..capture.records import Site, facts_of
 from ..errors import ArgumentError, TorchLensError
 from ..selectors import described
-from .events import NO_HISTORY, Event, Frame, History, Name, Rollout, Tally, new_event
+from .events import NO_HISTORY, Event, Frame, History, Name, Rollout, Tally
 from .recording import Record
 from .rules import Rules
 from .spec import AS_IT_IS, CaptureSpec
@@ -137,13 +137,6 @@ class Observer:
             self._failed(first, raised)
         self._after(first)
         return records
-
-    def module_passes(self, kind: str, frame: Frame, facts: list[Facts], history: History) -> None:
-        """As `module`, for a call that nothing depends on: it is only remembered."""
-        number = self.next_number
-        self.module_events += 1
-        about = (kind, number, self.rollout, frame, None, 0 if len(facts) > 1 else None, facts[0] if facts else None)
-        history.events.append(new_event(Event, (*about, None, (), ())))
 
     def _after(self, event: Event) -> None:
         if self.trail is not None:

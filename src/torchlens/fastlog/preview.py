@@ -136,13 +136,13 @@ class Preview:
     def __repr__(self) -> str:
         lines = [f"{len(self.kept)} of {counted(len(self._events), 'event')} would be kept, {human_size(self.nbytes)}"]
         depth = 0
-        exits = {event.frame: spec for event, spec in zip(self._events, self._specs, strict=True) if _exits(event)}
+        exits = {id(event.frame): spec for event, spec in zip(self._events, self._specs, strict=True) if _exits(event)}
         for event, spec in zip(self._events, self._specs, strict=True):
             if event.kind == "module_exit":
                 depth -= 1
                 continue
             if event.kind == "module_enter":
-                marks = [word for word, wanted in (("given", spec), ("returned", exits.get(event.frame))) if wanted]
+                marks = [word for word, wanted in (("given", spec), ("returned", exits.get(id(event.frame)))) if wanted]
                 lines.append(_line(depth, bool(marks), event.label + (f"  {', '.join(marks)}" if marks else "")))
                 depth += 1
                 continue
