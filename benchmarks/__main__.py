@@ -125,7 +125,8 @@ def race(plan: Plan, options: argparse.Namespace, results: Results, wanted: set[
             return
         print(f"{minutes:4.1f} min  {model}", flush=True)
         bases = {tool: TOOLS[tool].base for tool in todo}
-        found = Race(model, todo, bases, plan.limit).run(options.rounds or plan.rounds, plan.share)
+        runners = Race(model, todo, bases, plan.limit, options.rounds or 3)
+        found = runners.run(options.rounds or plan.rounds, plan.share)
         for tool, result in found.items():
             results.add(f"{model}: {tool}", result)
             print(f"          {tool}: {shown(result['ratios']) if 'ratios' in result else result['why']}", flush=True)
@@ -167,7 +168,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--models", nargs="+", choices=MODELS, metavar="MODEL", help=f"of {', '.join(MODELS)}")
     parser.add_argument("--peers", nargs="+", choices=[*PEERS, "none"], help="only these other tools")
     parser.add_argument("--questions", action="store_true", help="only what takes a process each")
-    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--rounds", type=int, help="so many of our own, however long they take")
     parser.add_argument("--clock", choices=["wall", "cpu"], default="wall", help="ratios of elapsed or processor time")
     return parser.parse_args()
 

@@ -135,9 +135,9 @@ class Lane:
 class Race:
     """All tools that are to be measured with one model."""
 
-    def __init__(self, model: str, tools: Sequence[str], bases: dict[str, str], limit: float) -> None:
+    def __init__(self, model: str, tools: Sequence[str], bases: dict[str, str], limit: float, least: int = 3) -> None:
         self.model, self.limit = model, limit
-        self.lanes = [Lane(tool, bases[tool], 1 if tool in PEERS else 3) for tool in tools]
+        self.lanes = [Lane(tool, bases[tool], 1 if tool in PEERS else least) for tool in tools]
         self.workers: dict[str, Worker] = {}
         self.before: dict[str, float] = {}  # the plain forward's time before the tool was first used
         self.last: tuple[Worker, str, Result] | None = None

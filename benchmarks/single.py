@@ -49,32 +49,46 @@ def first_call(model_name: str) -> dict[str, float]:
 
 def split(model_name: str) -> dict[str, float]:
     """Microseconds of processor time for each tiny operation: plain, and what bare interceptions, each stage of a full
-    log, and a Recorder that keeps everything add."""
-    from benchmarks.models import operations
-    from benchmarks.tools import TOOLS
-
-    model, x = _built(model_name)
+    log, and a Recorder that keeps everything add; the median of a few rounds, if there is time."""
     import torch
+    from benchmarks.models import operations
 
     import torchlens as tl
 
+    model, x = _built(model_name)
+    count = operations(model_name)
     with torch.no_grad():
         str(tl.log_forward_pass(*_built("chain 1k")))  # what is set up once
-        before = _cpu(lambda: model(x))
-        gc.collect()
-        made: list[Any] = []
-        spans = {"capture": _cpu(lambda: made.append(tl.log_forward_pass(model, x)))}
-        spans["passes"] = _cpu(lambda: made[0].graph)
-        spans["print"] = _cpu(lambda: str(made[0]))
-        made.clear()
-        with tl.fastlog.Recorder(model, keep_op=True) as recorder:
-            spans["fastlog"] = _cpu(lambda: recorder.log(x))
-        for floor in ("intercept", "floor"):
-            spans[floor] = _cpu(TOOLS[floor].prepare(model, x))
-        plain = min(before, _cpu(lambda: model(x)))
+        rounds = [_stages(model, x) for _ in range(max(1, 50_000 // count))]
+    return {stage: 1e6 * statistics.median(spans[stage] for spans in rounds) / count for stage in rounds[0]}
+
+
+def _stages(model: Any, x: Any) -> dict[str, float]:
+    from benchmarks.tools import TOOLS
+
+    import torchlens as tl
+
+    before = _cpu(lambda: model(x))
+    gc.collect()
+    made: list[Any] = []
+    spans = {"capture": _cpu(lambda: made.append(tl.log_forward_pass(model, x)))}
+    spans["passes"] = _cpu(lambda: made[0].graph)
+    spans["print"] = _cpu(lambda: str(made[0]))
+    made.clear()
+    spans["fastlog"] = _recorded(model, x)
+    for floor in ("intercept", "floor"):
+        spans[floor] = _cpu(TOOLS[floor].prepare(model, x))
+    plain = min(before, _cpu(lambda: model(x)))
     for span in ("capture", "fastlog", "intercept", "floor"):
         spans[span] -= plain
-    return {name: 1e6 * span / operations(model_name) for name, span in {"plain": plain, **spans}.items()}
+    return {"plain": plain, **spans}
+
+
+def _recorded(model: Any, x: Any) -> float:
+    import torchlens as tl
+
+    with tl.fastlog.Recorder(model, keep_op=True) as recorder:
+        return _cpu(lambda: recorder.log(x))
 
 
 def held(model_name: str) -> dict[str, float]:

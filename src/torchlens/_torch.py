@@ -36,7 +36,6 @@ __all__ = [
     "UninitializedTensorMixin",
     "any_autocast",
     "any_global_hook",
-    "asked_whether_overridden",
     "autocast_state",
     "call_without",
     "communicates",
@@ -55,8 +54,8 @@ __all__ = [
     "mode_stack",
     "neg_view",
     "no_torch_function",
-    "only_function_mode",
     "operator_compiler",
+    "overriding_nothing",
     "pop_mode",
     "push_mode",
     "saved_for_backward",
@@ -129,11 +128,6 @@ neg_view: Any = torch._neg_view
 def mode_stack() -> list[Any]:
     """The torch function modes of this thread, outermost first."""
     return [_function_mode_at(i) for i in range(_function_modes())]
-
-
-def only_function_mode() -> Any:
-    """The torch function mode of this thread if there is exactly one, else None."""
-    return _function_mode_at(0) if _function_modes() == 1 else None
 
 
 #: Is autocast on, for any device?
@@ -297,22 +291,26 @@ def _names_of_saved(kind: type) -> list[str]:
     return [name.removeprefix("_raw_saved_") for name in dir(kind) if name.startswith("_raw_saved_")]
 
 
-@contextmanager
-def asked_whether_overridden(answer: Callable[[Callable[..., bool], Any], bool]) -> Iterator[None]:
-    """Let `answer(ask, tensors)` say whether somebody overrides a function of `torch.nn.functional` for its arguments.
+#: What a tensor argument may be without having a say in what is done with it.
+_ORDINARY = {Tensor, torch.nn.Parameter, type(None)}
 
-    Each of them asks that first. `ask(tensors)` is torch's own answer.
+
+@contextmanager
+def overriding_nothing(passes_by: Callable[[Any], bool]) -> Iterator[None]:
+    """Let the functions of `torch.nn.functional` believe that nobody overrides them if only such a mode does.
+
+    Each of them asks that first, so it is written out for each way to ask.
     """
-    ask = torch.overrides.has_torch_function
+    ask, count, at = torch.overrides.has_torch_function, _function_modes, _function_mode_at
 
     def one(tensor: Any) -> bool:
-        return answer(ask, (tensor,))
-
-    def several(*tensors: Any) -> bool:
-        return answer(ask, tensors)
+        return ask((tensor,)) and not (type(tensor) in _ORDINARY and count() == 1 and passes_by(at(0)))
 
     def any_of(tensors: Any) -> bool:
-        return answer(ask, tensors)
+        return ask(tensors) and not (_ORDINARY.issuperset(map(type, tensors)) and count() == 1 and passes_by(at(0)))
+
+    def several(*tensors: Any) -> bool:
+        return ask(tensors) and not (_ORDINARY.issuperset(map(type, tensors)) and count() == 1 and passes_by(at(0)))
 
     answers = {"_unary": one, "_variadic": several, "": any_of}
     ours = {f"has_torch_function{ending}": function for ending, function in answers.items()}

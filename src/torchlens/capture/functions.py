@@ -72,7 +72,7 @@ class Function:
         self.touches_memory = self.escapes or self.reaches_beyond
         self.switch: tuple[int, str] | None = None  # the argument without which it overwrites and draws nothing
         self.simple = False  # nothing of the above needs to be thought of, unless it is switched on
-        self.in_place = False  # nothing but that it overwrites its first argument, which it returns
+        self.in_place = False  # nothing but that it overwrites its first argument, which it mostly returns
         self.question = False  # it gives no tensor, calls nothing, and is of no interest
 
     def is_on(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -94,7 +94,7 @@ def meet(func: Any) -> Function:
     plain = function.treatment is Treatment.RECORD and not special and not (function.random and not function.switch)
     function.simple = plain and (function.written is None or function.switch is not None)
     function.question = function.treatment is Treatment.IGNORE and not isinstance(func, FunctionType)
-    overwrites = function.written is _first and function.name.endswith("_") and function.name != "__setitem__"
+    overwrites = function.written is _first and function.name.endswith("_")
     function.in_place = plain and overwrites and not function.reshapes
     return function
 

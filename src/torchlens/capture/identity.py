@@ -105,7 +105,7 @@ class Identity:
         """The value that `tensor` has now; a new one if it is unknown or was changed through another tensor."""
         entry = self.live.get(id(tensor))
         if entry is None or entry[0]() is not tensor:
-            return self._unknown(tensor)
+            return self._plain_buffer(tensor) or self._unknown(tensor)
         _, value, version = entry
         if version != UNVERSIONED and tensor._version != version:
             return self._changed(tensor, value)
@@ -342,8 +342,6 @@ class Identity:
         if id(tensor) in self.steady:
             self._unsettle(tensor)
             return self.value_of(tensor)
-        if (value := self._plain_buffer(tensor)) is not None:
-            return value
         if isinstance(tensor, UninitializedTensorMixin):  # a lazy module's: it is nothing yet, and not remembered
             return Value(-1, "param", -1, None, None, (torch.Size(()), tensor.dtype, tensor.device), None, None)
         if id(tensor) in self.residents:
@@ -426,7 +424,8 @@ class Identity:
         values.append(value)
         if self.unchosen is not None:
             self.unchosen.append((value, tensor))
-        self.bind(tensor, value)
+        entry = self.live[id(tensor)] = (ref(tensor), value, version)
+        self.bound.append(entry)
         return value
 
     def _add_param(self, tensor: Tensor, info: TensorInfo, memory: int | None) -> Value:

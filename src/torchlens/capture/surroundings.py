@@ -17,19 +17,15 @@ import torch.overrides
 
 from .._torch import (
     HigherOrderOperator,
-    asked_whether_overridden,
     mode_stack,
-    only_function_mode,
     operator_compiler,
+    overriding_nothing,
     pop_mode,
     push_mode,
 )
 from .modules import new_hooks_noticed
 from .threads import threads_joined
 from .unseen import replaced, unseen_followed
-
-#: What a tensor argument may be without having a say in what is done with it.
-_ORDINARY = {torch.Tensor, torch.nn.Parameter, type(None)}
 
 
 @contextmanager
@@ -129,11 +125,7 @@ def _no_detour(is_ours: Callable[[Any], bool]) -> Iterator[None]:
     be stepped into. That detour takes longer than many an operation. So they are told that nobody does, if there is
     nobody but the capture, and it sees the calls that they make.
     """
-
-    def overridden(ask: Callable[..., bool], tensors: Any) -> bool:
-        return ask(tensors) and not (_ORDINARY.issuperset(map(type, tensors)) and is_ours(only_function_mode()))
-
-    with asked_whether_overridden(overridden):
+    with overriding_nothing(is_ours):
         yield
 
 

@@ -44,7 +44,7 @@ RECORD, FOLLOW, IGNORE, OPAQUE = Treatment.RECORD, Treatment.FOLLOW, Treatment.I
 
 #: The types among the arguments, according to torch, where there is no subclass: methods name that of `self`.
 TENSOR_ONLY = (Tensor,)
-_NO_SUBCLASS = ((), TENSOR_ONLY)
+NO_SUBCLASS = ((), TENSOR_ONLY)
 #: What `Identity.live` has for a tensor that it does not know.
 _UNKNOWN: tuple[Any, Any, int] = (lambda: None, None, UNVERSIONED)
 
@@ -124,7 +124,7 @@ class Tracer(TorchFunctionMode):
             or (kwargs and "out" in kwargs)
             or (function.switch is not None and function.is_on(args, kwargs or NO_KWARGS))
         ):
-            if function is not None and function.question and not self.others and types in _NO_SUBCLASS:
+            if function is not None and function.question and not self.others and types in NO_SUBCLASS:
                 return func(*args, **kwargs) if kwargs else func(*args)
             return self.treat(func, types, args, kwargs or NO_KWARGS)
         self.busy = True
@@ -213,7 +213,7 @@ class Tracer(TorchFunctionMode):
         function = KNOWN.get(func) or meet(func)
         if function.treatment is not IGNORE:
             self.forget_last()
-        if function.treatment is RECORD and types in _NO_SUBCLASS:
+        if function.treatment is RECORD and types in NO_SUBCLASS:
             self.guarded = self.others
             return self._record(function, func, args, kwargs)
         self.guarded = True
@@ -225,7 +225,7 @@ class Tracer(TorchFunctionMode):
             return self._follow(function, func, args, kwargs)
         # A tensor subclass wants to see the function itself, not what it is made of. And some functions call
         # themselves once more; the inner call is then the lowest level there is.
-        if function.twin and types in _NO_SUBCLASS and not (self.descent and self.descent[-1] is func):
+        if function.twin and types in NO_SUBCLASS and not (self.descent and self.descent[-1] is func):
             return self._descend(function, func, args, kwargs)
         return self._record(function, func, args, kwargs)
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 
 from .._torch import UninitializedTensorMixin, no_torch_function
-from ..capture.containers import PLAIN, flat_tensors
+from ..capture.containers import PLAIN, all_plain, flat_tensors
 from ..capture.functions import KNOWN, Function
 from ..capture.identity import Identity
 from ..capture.keeping import Keeper
@@ -28,7 +28,7 @@ from ..capture.naming import is_library_file, may_be_operator
 from ..capture.records import NO_KWARGS, Facts, Site, Trace, Value, facts_of
 from ..capture.session import describe_modules, dispatcher_watched, input_tensors, is_tracer
 from ..capture.surroundings import prepared_surroundings
-from ..capture.tracer import TENSOR_ONLY, Tracer
+from ..capture.tracer import NO_SUBCLASS, TENSOR_ONLY, Tracer
 from ..errors import ArgumentError
 from .events import Event, Frame, Name, Rollout, new_event, new_frame
 from .observe import Observer, Stopped
@@ -160,6 +160,8 @@ class LeanTracer(Tracer):
             or not (function.simple or (function.in_place and args and type(args[0]) is Tensor))
             or (function.switch is not None and function.is_on(args, NO_KWARGS))
         ):
+            if function is not None and function.question and not self.others and types in NO_SUBCLASS:
+                return func(*args, **kwargs) if kwargs else func(*args)
             return self.treat(func, types, args, kwargs or NO_KWARGS)
         parents: list[Name] = []
         for argument in args:
@@ -167,7 +169,7 @@ class LeanTracer(Tracer):
             if kind is Tensor:
                 reference, name, _ = known.get(id(argument), _UNKNOWN)
                 parents.append(name if reference() is argument else self._first_seen(argument))
-            elif kind not in _NO_PARENTS:
+            elif kind not in _NO_PARENTS and not (kind is tuple and all_plain(argument)):
                 self._meet(argument, parents)
         self.guarded = False
         self.busy = True
@@ -188,7 +190,7 @@ class LeanTracer(Tracer):
             elif type(result) not in PLAIN:
                 self._made_several(function, result, parents)
             if function.in_place and result is not args[0]:
-                self._made(function, args[0], None, parents)
+                self._overwrote(function, args[0], parents)
         finally:
             self.busy = False
         return result
@@ -335,13 +337,17 @@ class LeanTracer(Tracer):
             for tensor in written:
                 if id(tensor) in returned or isinstance(tensor, UninitializedTensorMixin):
                     continue
-                if self.buffers.get(id(tensor)) is tensor:
-                    self._count_buffer(tensor)
-                else:
-                    self._made(function, tensor, None, parents)
+                self._overwrote(function, tensor, parents)
         finally:
             self.busy = False
         return result
+
+    def _overwrote(self, function: Function, tensor: Tensor, parents: list[Name]) -> None:
+        """A call has given a tensor another value, but not returned it."""
+        if self.buffers.get(id(tensor)) is tensor:
+            self._count_buffer(tensor)
+        else:
+            self._made(function, tensor, None, parents)
 
     def _count_buffer(self, tensor: Tensor) -> Name:
         observer = self.observer

@@ -24,9 +24,9 @@ class ConnectedIdentity(Identity):
 
     observer: Observer
 
-    def before_write(self, tensor: Tensor) -> None:
+    def before_write(self, tensor: Tensor) -> int | None:
         self.observer.before_write(tensor)
-        super().before_write(tensor)
+        return super().before_write(tensor)
 
     def expose(self, tensor: Any) -> None:
         if isinstance(tensor, Tensor):
