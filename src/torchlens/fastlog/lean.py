@@ -93,7 +93,7 @@ class LeanTracer(Tracer):
         self.sample_id: Any = None  # of the next pass
         self.may_stop = False  # is there someone who waits for the pass to be stopped?
         self.asked = [observer.rules.asks_module(info.address) for info in structure.modules]  # about their calls
-        self._operators: dict[Function, bool] = {}  # can they be called by an operator of the language?
+        self._operators: dict[Function, bool] = {}  # may they be called by an operator of the language?
         self.due: int | None = None  # a module whose call has begun, but not its forward
         self._surroundings = ExitStack()
 
@@ -281,29 +281,30 @@ class LeanTracer(Tracer):
         """Someone may want what a call has made."""
         observer = self.observer
         tally, _, total = name
-        about = ("op", total + observer.module_events, observer.rollout, self.frame, name, position)
-        made_by = (function, self._site(function), parents)
-        if self.guarded or type(tensor) is not Tensor:  # others might see it if the tensor is asked for its shape
+        operator = self._operators.get(function)
+        if operator is None:
+            operator = self._operators[function] = may_be_operator(function)
+        site = _site() if operator else ()  # which has a say in what it is called
+        guarded = self.guarded or type(tensor) is not Tensor  # others might see it if the tensor is asked for its shape
+        facts: Facts | None = None
+        if guarded:
             with no_torch_function():
                 facts = facts_of(tensor)
-                self.known[id(tensor)] = (ref(tensor), name, facts)
-                observer.look(Event(*about, facts, *made_by), tensor)
-        elif tally.kept_unasked:
-            self.known[id(tensor)] = (ref(tensor), name, None)
-            observer.keep_unasked(new_event(Event, (*about, None, *made_by)), tensor, fresh)
-        else:
+        elif not tally.kept_unasked:
             facts = facts_of(tensor)
-            self.known[id(tensor)] = (ref(tensor), name, facts)
-            observer.look(new_event(Event, (*about, facts, *made_by)), tensor)
+        self.known[id(tensor)] = (ref(tensor), name, facts)
+        number, rollout, frame = total + observer.module_events, observer.rollout, self.frame
+        about = ("op", number, rollout, frame, name, position, facts, function, site, parents)
+        event = new_event(Event, about)
+        if guarded:
+            with no_torch_function():
+                observer.look(event, tensor)
+        elif tally.kept_unasked:
+            observer.keep_unasked(event, tensor, fresh)
+        else:
+            observer.look(event, tensor)
         if observer.stopped:
             observer.end_if_stopped()
-
-    def _site(self, function: Function) -> Site:
-        """Where the call was made, if that has a say in what it is called."""
-        asked = self._operators.get(function)
-        if asked is None:
-            asked = self._operators[function] = may_be_operator(function)
-        return _site() if asked else ()
 
     def _made_several(self, function: Function, result: Any, parents: list[Name]) -> None:
         if isinstance(result, Tensor):
@@ -351,14 +352,11 @@ class LeanTracer(Tracer):
 
     def _count_buffer(self, tensor: Tensor) -> Name:
         observer = self.observer
-        tally = observer.tally_for("buffer")
-        if tally.looked_at:
-            with no_torch_function():
-                name = observer.value("buffer", tensor, self.frame)[0]
-        else:
-            name = observer.count(tally)
+        with no_torch_function():
+            name, _ = observer.value("buffer", tensor, self.frame)
         self.known[id(tensor)] = (ref(tensor), name, None)
-        observer.end_if_stopped()
+        if observer.stopped:
+            observer.end_if_stopped()
         return name
 
     def _before_overwriting(self, tensor: Tensor, *, for_good: bool) -> None:
@@ -441,8 +439,8 @@ class LeanTracer(Tracer):
                 found = [facts_of(tensor) for tensor in flat_tensors(container)]
             facts = found[0] if found else None
             position = 0 if len(found) > 1 else None
-        about = (kind, number, observer.rollout, frame, None, position, facts)
-        history.events.append(new_event(Event, (*about, None, (), ())))
+        about = (kind, number, observer.rollout, frame, None, position, facts, None, (), ())
+        history.events.append(new_event(Event, about))
 
     def _at_module(self, kind: str, frame: Frame, container: tuple[Any, ...]) -> None:
         observer = self.observer

@@ -15,7 +15,7 @@ from ..capture.naming import depends_on_site, layer_type_at
 from ..capture.records import Site, facts_of
 from ..errors import ArgumentError, TorchLensError
 from ..selectors import described
-from .events import NO_HISTORY, Event, Frame, History, Name, Rollout, Tally
+from .events import NO_HISTORY, Event, Frame, History, Name, Rollout, Tally, new_event
 from .recording import Record
 from .rules import Rules
 from .spec import AS_IT_IS, CaptureSpec
@@ -95,11 +95,14 @@ class Observer:
 
     def value(self, kind: str, tensor: Tensor, frame: Frame | None) -> tuple[Name, Record | None]:
         """A value that no operation made: an input, a buffer that is used for the first time in this pass."""
-        number, name = self.next_number, self.count(self.tally_for(kind))
-        if not name[0].looked_at:
+        tally, number, total = self.tally_for(kind), self.next_number, self.total
+        self.total = total + 1
+        tally.count = count = tally.count + 1
+        name = (tally, count, total)
+        if not tally.looked_at:
             return name, None
-        event = Event(kind, number, self.rollout, frame, name, None, facts_of(tensor))
-        return name, self.look(event, tensor)
+        about = (kind, number, self.rollout, frame, name, None, facts_of(tensor), None, (), ())
+        return name, self.look(new_event(Event, about), tensor)
 
     def look(self, event: Event, tensor: Tensor) -> Record | None:
         """Keep an operation, input or buffer if it is wanted."""
