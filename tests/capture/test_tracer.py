@@ -147,3 +147,20 @@ def test_a_module_returns_what_was_swapped_into_its_result() -> None:
     (returned,) = trace.module_calls[1].exited
     assert trace.calls[returned.call].function.name == "exp"
     assert torch.equal(returned.saved, trace.values[0].saved.exp())
+
+
+class FilledBefore(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x + 1
+        y[0] = 5.0
+        return self.inner(y) * 2
+
+
+def test_a_module_gets_what_was_written_just_before() -> None:
+    trace = tl.log_forward_pass(FilledBefore(), torch.rand(2, 3))._trace
+    written = next(call for call in trace.calls if call.function.name == "__setitem__").outputs
+    assert trace.module_calls[1].entered == trace.module_calls[1].exited == written

@@ -163,6 +163,7 @@ class Tracer(TorchFunctionMode):
                 frame = frame.f_back
             overwritten = () if target is None else stored_args[:1]
             if type(result) is not Tensor or (target is not None and result is not target):
+                self.forget_last()
                 with no_torch_function():
                     written = () if target is None else (target,)
                     before = (stored_args, stored_kwargs, written, overwritten, None, state)
