@@ -24,6 +24,7 @@ FLOW = [
     "_torch",
     "capture",
     "graph",
+    "replay",
     "bundle",
     "validate",
     "rerun",

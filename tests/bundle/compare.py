@@ -12,8 +12,7 @@ from torch import Tensor
 
 import torchlens as tl
 from torchlens.bundle.functions import UnknownFunction
-from torchlens.bundle.python import SavedObject
-from torchlens.capture.records import Value
+from torchlens.capture.records import SavedObject, Value
 from torchlens.log.accessor import Accessor
 from torchlens.log.backward import GradFnLog
 from torchlens.validate.compare import same

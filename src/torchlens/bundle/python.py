@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..capture.records import Layout, Value
+from ..capture.records import Layout, SavedObject, Value
 from ..errors import BundleError
 from .checks import at, flag, integer, sizes, text
 from .tensors import torch_constants
@@ -26,17 +26,6 @@ _TYPES = {kind.__name__: kind for kind in _KINDS}
 _NUMPY_TYPE = re.compile(r"[<>|=]?[biufc](1|2|4|8|16)", re.ASCII)
 _PLAIN = {type(None), bool, str}
 _SMALL = 1 << 16  # bytes of an array that is written into the JSON itself
-
-
-class SavedObject:
-    """What a loaded log has in place of an object that can't be saved: its class and what it printed as."""
-
-    def __init__(self, type_name: str, description: str) -> None:
-        self.type_name = type_name
-        self.description = description
-
-    def __repr__(self) -> str:
-        return f"SavedObject({self.description})"
 
 
 class SavedTuple(tuple[Any, ...]):

@@ -507,27 +507,27 @@ class ModelLog(Tabular, Aliased):
         Random operations draw what they drew. The parameters are the model's, as they are now. Unless it is called
         under `torch.no_grad()`, the result can be differentiated with respect to them and to `values`.
         """
-        given: dict[int, Tensor | None] = {}
+        given: dict[Value, Tensor | None] = {}
         if from_layer is not None:
             given[self._single(from_layer)] = None
         for key, tensor in (values or {}).items():
             if not isinstance(tensor, Tensor):
                 raise ArgumentError(f"values maps layers to tensors; {key!r} is mapped to {type(tensor).__name__}")
             given[self._single(key)] = tensor
-        from ..rerun.replay import replay_graph
+        from ..replay.downstream import replayed_output
 
-        return replay_graph(self.graph, given or None)
+        return replayed_output(self.graph, given)
 
     def _output(self) -> Any:
         """What the model returned, as it returned it, with its autograd history if the log keeps that."""
         trace = self._trace
         return reconstructed(trace.output, Value, lambda value: self._op(self.graph.place[value.index]).activation)
 
-    def _single(self, key: str | int) -> int:
+    def _single(self, key: str | int) -> Value:
         op = self[key]
         if isinstance(op, LayerLog):
             raise PassNeededError(f"{op.layer_label} has {op.num_passes} passes; name one: '{op.layer_label}:1'")
-        return op._value.index
+        return op._value
 
     def save_new_activations(
         self,

@@ -1,1 +1,1 @@
-"""Run a logged forward pass again: from its records, or from the model on another input."""
+"""Put the values of another forward pass into a log."""

@@ -13,14 +13,9 @@ from ..capture.records import Call, Value
 from ..errors import ArgumentError, UnknownFunctionError
 from ..graph.graph import Graph
 from ..graph.link import argument_values
+from ..replay.call import UNINITIALISED, NotReplayable, recompute
 from .compare import difference, same, without_values
-from .replay import NotReplayable, replay
 from .report import Problem, ValidationReport
-
-#: Functions whose result is whatever the memory held.
-UNINITIALISED = {
-    "empty", "empty_like", "empty_permuted", "empty_strided", "new", "new_empty", "new_empty_strided", "resize_",
-}  # fmt: skip
 
 
 def validate_graph(graph: Graph, perturb: bool = True) -> ValidationReport:
@@ -87,7 +82,7 @@ def _check_call(graph: Graph, call: Call, report: ValidationReport, perturb: boo
         report.given += labels
         return
     try:
-        again = replay(call)
+        again = recompute(call)
         differing = _differing(call, again, entries)
     except (NotReplayable, UnknownFunctionError) as reason:
         report.unverified += [(label, str(reason)) for label in labels]
@@ -110,7 +105,7 @@ def _differing(call: Call, again: list[Tensor], entries: list[tuple[str, Value]]
 
 
 def _report_difference(call: Call, label: str, saved: Tensor, again: Tensor, report: ValidationReport) -> None:
-    third = replay(call)
+    third = recompute(call)
     if all(not same(again, tensor) for tensor in third if tensor.shape == again.shape):
         report.unstable.append(label)
     else:
@@ -138,7 +133,7 @@ def _perturb_parents(graph: Graph, call: Call, label: str, baseline: list[Tensor
 def _has_influence(call: Call, parent: Value, baseline: list[Tensor]) -> bool:
     for change in _CHANGES:
         try:
-            changed = replay(call, partial(_substitute, parent, change))
+            changed = recompute(call, partial(_perturbed, parent, change))
         except Exception:  # an index out of range, a matrix that can't be inverted: the value matters
             return True
         if not all(same(before, after) for before, after in zip(baseline, changed, strict=True)):
@@ -146,7 +141,8 @@ def _has_influence(call: Call, parent: Value, baseline: list[Tensor]) -> bool:
     return False
 
 
-def _substitute(parent: Value, change: Callable[[Tensor], Tensor], value: Value, saved: Tensor | None) -> Tensor | None:
+def _perturbed(parent: Value, change: Callable[[Tensor], Tensor], value: Value) -> Tensor | None:
+    saved = value.saved
     return change(saved) if value is parent and saved is not None else saved
 
 

@@ -1,4 +1,4 @@
-"""Run a recorded call again, on saved values, under the circumstances it ran in."""
+"""Compute one recorded call again, under the circumstances it ran in."""
 
 from __future__ import annotations
 
@@ -10,46 +10,58 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ..bundle.python import SavedObject
 from ..capture.containers import rebuild, tensors_in
 from ..capture.functions import ALIAS_UPDATE, IMPLICIT_VIEW, UNWRAP, WRAP
-from ..capture.records import Call, Layout, Value, fetched
+from ..capture.records import Call, Layout, SavedObject, Value, fetched
 from ..errors import TorchLensError
 
-#: What to use for a parent, given what was saved of it.
-Substitute = Callable[[Value, Tensor | None], Tensor | None]
+#: The tensor to use for a value; None if there is none.
+TensorOf = Callable[[Value], "Tensor | None"]
 
+#: Functions whose result is whatever the memory held.
+UNINITIALISED = {
+    "empty", "empty_like", "empty_permuted", "empty_strided", "new", "new_empty", "new_empty_strided", "resize_",
+}  # fmt: skip
 
 #: Gradients are computed from the autograd graph, which is not saved.
 _DEPEND_ON_HISTORY = {"grad"}
 
 
 class NotReplayable(TorchLensError):
-    """A call can't be run again from what was saved; the message says why."""
+    """A call can't be computed again from what was saved; the message says why."""
 
 
-def replay(
+def saved_tensor(value: Value) -> Tensor | None:
+    """What was saved of a value."""
+    return value.saved
+
+
+def recompute(
     call: Call,
-    substitute: Substitute = lambda value, saved: saved,
+    tensor_of: TensorOf = saved_tensor,
     *,
     differentiably: bool = False,
     state: tuple[Any, ...] | None = None,
 ) -> list[Tensor]:
-    """The tensors that the call makes of its parents' saved values, in the order of `call.outputs`.
+    """The tensors that a call makes of its arguments, in the order of `call.outputs`.
 
-    Nothing that was saved is changed: what the call overwrites is copied before. `differentiably` leaves the parents
-    their autograd history. `state` is used instead of the grad mode, inference mode and autocast of the call.
+    Args:
+        call: what to compute again.
+        tensor_of: the tensor to use for each value among the arguments; by default what was saved. It is asked once for
+            each value. The tensors stay as they are: what the call overwrites is copied before.
+        differentiably: leave the arguments their autograd history.
+        state: grad mode, inference mode and autocast, if they are to be others than the call's.
     """
     _check_saved([*call.args, *call.kwargs.values()])
     if call.function is ALIAS_UPDATE or call.function is IMPLICIT_VIEW:
-        return [_replay_memory(call, substitute)]
+        return [_recompute_memory(call, tensor_of)]
     if call.function is WRAP or call.function is UNWRAP:
-        return [_replay_wrapping(call, substitute)]
+        return [_recompute_wrapping(call, tensor_of)]
     if call.function.func is None or call.function.name in _DEPEND_ON_HISTORY:
         raise NotReplayable(f"{call.function.name} depends on more than its arguments")
     if call.function.communicates:
         raise NotReplayable(f"{call.function.name} communicates with other processes")
-    arguments = _Arguments(call, substitute, differentiably)
+    arguments = _Arguments(call, tensor_of, differentiably)
     args, kwargs = arguments.restore(call.args), arguments.restore(dict(call.kwargs))
     with _circumstances(call, state or call.state):
         result = call.function.func(*args, **kwargs)
@@ -74,10 +86,10 @@ def _check_saved(arguments: Iterable[Any]) -> None:
 class _Arguments:
     """The arguments of a call with tensors in place of values, each value the same tensor wherever it stands."""
 
-    def __init__(self, call: Call, substitute: Substitute, differentiably: bool) -> None:
+    def __init__(self, call: Call, tensor_of: TensorOf, differentiably: bool) -> None:
         self.written = set(call.written)
         self.in_danger = call.function.foreign  # it may write where it does not say so
-        self.substitute = substitute
+        self.tensor_of = tensor_of
         self.differentiably = differentiably
         self.with_all_memory = call.function.reaches_beyond
         self.tensors: dict[Value, Tensor] = {}
@@ -87,7 +99,7 @@ class _Arguments:
 
     def _tensor(self, value: Value) -> Tensor:
         if value not in self.tensors:
-            self.tensors[value] = self._prepared(value, _known(value, self.substitute))
+            self.tensors[value] = self._prepared(value, _known(value, self.tensor_of))
         return self.tensors[value]
 
     def _prepared(self, value: Value, tensor: Tensor) -> Tensor:
@@ -132,10 +144,10 @@ def _generator_at(state: Tensor, kwargs: Mapping[str, Any]) -> Iterator[None]:
         generator.set_state(before)
 
 
-def _replay_memory(call: Call, substitute: Substitute) -> Tensor:
+def _recompute_memory(call: Call, tensor_of: TensorOf) -> Tensor:
     """Lay the values into memory one after the other, as the tensors lay, and look at the part that is asked for."""
     own, *others = cast("tuple[Layout, ...]", call.kwargs["layouts"])
-    values = [_known(value, substitute) for value in call.args]
+    values = [_known(value, tensor_of) for value in call.args]
     layouts = [own, *others] if call.function is ALIAS_UPDATE else others
     if None in (own, *layouts) or len(layouts) != len(values):
         raise NotReplayable("a tensor changed, or came to be, in a way that can't be repeated")
@@ -148,9 +160,9 @@ def _replay_memory(call: Call, substitute: Substitute) -> Tensor:
     return own.of(memory)
 
 
-def _replay_wrapping(call: Call, substitute: Substitute) -> Tensor:
+def _recompute_wrapping(call: Call, tensor_of: TensorOf) -> Tensor:
     """Make a tensor that holds others of them, or take one out."""
-    held = [_known(part, substitute) if isinstance(part, Value) else part for part in call.args]
+    held = [_known(part, tensor_of) if isinstance(part, Value) else part for part in call.args]
     if call.function is UNWRAP:
         return cast(Tensor, getattr(held[0], call.kwargs["attribute"]))
     made_of = dict(zip(call.kwargs["names"], held, strict=True))
@@ -158,8 +170,8 @@ def _replay_wrapping(call: Call, substitute: Substitute) -> Tensor:
     return cast(Tensor, kind.__tensor_unflatten__(made_of, call.kwargs["context"], *geometry))
 
 
-def _known(value: Value, substitute: Substitute) -> Tensor:
-    tensor = substitute(value, value.saved)
+def _known(value: Value, tensor_of: TensorOf) -> Tensor:
+    tensor = tensor_of(value)
     if tensor is None:
         raise NotReplayable(f"a parent of shape {tuple(value.shape)} was not saved")
     return tensor

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import torchlens as tl
 from torchlens.capture.containers import tensors_in as paths
-from torchlens.rerun.replay import _Replay
+from torchlens.replay.downstream import Downstream, Edits
 
 
 @every_run
@@ -75,9 +75,8 @@ def rest(model: Network, dropped: Tensor) -> Tensor:
 
 def test_only_what_comes_of_a_change_is_computed() -> None:
     _, _, log = logged()
-    run = _Replay(log.graph, {log["second"]._value.index: None})
-    run.run()
-    assert {log.graph.label(log.graph.place[i]) for i in run.changed} == {"linear_2_6", "mul_1_7", "output_1_8"}
+    run = Downstream(log.graph, {log["second"]._value: None})
+    assert [log.graph.label(log.graph.place[value.index]) for value, _ in run.values()] == ["mul_1_7", "output_1_8"]
 
 
 def test_other_values() -> None:
@@ -90,6 +89,48 @@ def test_other_values() -> None:
     torch.manual_seed(5)
     assert_same(log.replay(values={"input_1": other})["scores"].detach(), model(other)["scores"].detach())
     assert torch.equal(log["input_1"].activation, x)
+
+
+class Swapped(Edits):
+    """One result is another, and one call gets another tensor from one of its parents."""
+
+    def __init__(self, log: tl.ModelLog) -> None:
+        self.edited, self.parent = log["first"]._value, log["setitem"]._value
+        self.child = log["second"]._value.call
+
+    def argument(self, call: int, value: Any, tensor: Tensor) -> Tensor:
+        return tensor * 0 if (call, value) == (self.child, self.parent) else tensor
+
+    def result(self, value: Any, tensor: Tensor) -> Tensor:
+        return tensor.abs() + 1 if value is self.edited else tensor
+
+
+def test_edits_of_results_and_along_one_edge() -> None:
+    model, x, log = logged()
+    edits = Swapped(log)
+    run = Downstream(log.graph, {}, calls={edits.edited.call, edits.child}, edits=edits)
+    new = dict(run.values())
+    assert torch.equal(new[edits.edited], model.first(x).abs() + 1)
+    dropped = new[log["drop"]._value]
+    assert torch.equal(run.output()["hidden"][0][1:], dropped[1:])  # what the other child of that parent got
+    assert torch.equal(run.output()["scores"], model.second(torch.zeros(3, 4)) * dropped.sum())
+    assert log["first"].activation is not new[edits.edited]
+
+
+def test_an_edge_alone() -> None:
+    model, _, log = logged()
+    edits = Swapped(log)
+    run = Downstream(log.graph, {}, calls={edits.child}, edits=edits)
+    assert len(list(run.values())) == 3
+    assert torch.equal(run.output()["scores"], model.second(torch.zeros(3, 4)) * log["sum"].activation)
+
+
+def test_a_parameter_can_be_given() -> None:
+    model, _, log = logged()
+    (weight,) = [param for param in log.graph.trace.params if param.address == "second.weight"]
+    run = Downstream(log.graph, {weight: torch.zeros(2, 4)})
+    assert len(list(run.values())) == 3
+    assert torch.equal(run.output()["scores"], model.second.bias.expand(3, 2) * log["sum"].activation)
 
 
 def test_in_autograd() -> None:
@@ -151,13 +192,15 @@ def test_without_saved_values() -> None:
     model, x, log = logged(layers_to_save=None)
     torch.manual_seed(5)
     assert torch.equal(log.replay(values={"input_1": x})["scores"], model(x)["scores"])
-    with pytest.raises(tl.ReplayError, match=r"linear_1_1 \(.*test_replay.py:\d+\) can't be run again: a parent"):
+    with pytest.raises(tl.ReplayError, match=r"linear_1_1 \(.*test_downstream.py:\d+\) can't be run again: a parent"):
         log.replay()
 
 
 def test_misuse() -> None:
     _, _, log = logged()
-    with pytest.raises(tl.ReplayError, match=r"linear_2_6 \(.*test_replay.py:\d+\) raised when it was run again: mat1"):
+    with pytest.raises(
+        tl.ReplayError, match=r"linear_2_6 \(.*test_downstream.py:\d+\) raised when it was run again: mat1"
+    ):
         log.replay(values={"setitem": torch.rand(3, 7)})
     with pytest.raises(tl.ArgumentError, match="maps layers to tensors; 'drop' is mapped to int"):
         log.replay(values={"drop": 3})

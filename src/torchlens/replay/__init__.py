@@ -1,0 +1,10 @@
+"""Compute recorded calls again, on other values if wanted, without the model's own code.
+
+    recompute(call)                 call.py: one call, on saved or given tensors, under the grad mode, inference mode,
+                                    autocast and random state in which it ran
+    Downstream(graph, given, ...)   downstream.py: everything that depends on values that are others than they were;
+                                    an `Edits` may replace what is computed, or what one call takes from one parent
+
+Both change nothing that was saved. `recompute` raises `NotReplayable` where a call depends on more than was saved.
+Validation compares what `recompute` gives with what was logged; `log.replay` returns what `Downstream` ends with.
+"""
