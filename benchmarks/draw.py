@@ -18,11 +18,11 @@ import torch
 from torch import Tensor, nn
 
 import torchlens as tl
-from torchlens.draw import graphviz
-from torchlens.draw.builtin import render
-from torchlens.draw.dot import to_dot
-from torchlens.draw.elements import View
-from torchlens.draw.view import make_view
+from torchlens.draw.output import graphviz
+from torchlens.draw.output.dot import to_dot
+from torchlens.draw.output.formats import FORMATS
+from torchlens.draw.view.build import make_view
+from torchlens.draw.view.elements import View
 from torchlens.errors import DrawingError
 
 SIZES = (100, 2_000, 10_000, 50_000)
@@ -129,7 +129,7 @@ def main() -> None:
             log = tl.log_forward_pass(build(size), torch.rand(3, 4))
             made: list[View] = []
             view_time, view_wall = timed(lambda log=log, made=made: made.append(make_view(log)))  # type: ignore[misc]
-            draw_time, draw_wall = timed(lambda made=made: render(made[0], "svg"))  # type: ignore[misc]
+            draw_time, draw_wall = timed(lambda made=made: FORMATS["svg"].print(made[0]))  # type: ignore[misc]
             other = "-" if gave_up else with_graphviz(made[0], arguments.limit)
             gave_up = gave_up or other.startswith(">")
             count, both = len(made[0].nodes), view_time + draw_time

@@ -27,7 +27,7 @@ def update(request: pytest.FixtureRequest) -> bool:
 def test_examples(path: Path, update: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CI", "1")  # no viewer
-    monkeypatch.setattr("torchlens.draw.graphviz.is_there", lambda: False)  # the same pictures everywhere
+    monkeypatch.setattr("torchlens.draw.output.graphviz.is_there", lambda: False)  # the same pictures everywhere
     page = Page(path)
     page.check(update)
     for name in set(PICTURE.findall(page.text)):

@@ -14,7 +14,7 @@ from tests.pages import timeless
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "docs" / "notebooks").glob("*.ipynb"))
 A_CELL = re.compile(r"/[^\s\"]*ipykernel_\d+/\d+\.py")  # how a kernel names the file that a cell is not in
-WITHOUT_GRAPHVIZ = "import torchlens.draw.graphviz\ntorchlens.draw.graphviz.is_there = lambda: False\ndel torchlens\n"
+WITHOUT_GRAPHVIZ = "from torchlens.draw.output import graphviz\ngraphviz.is_there = lambda: False\ndel graphviz\n"
 
 
 def texts(notebook: Any) -> list[list[str]]:

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from . import fastlog
 from .api import get_model_metadata, how_far, recover, show_model_graph, validate_model_activations
 from .bundle.recover import is_fastlog
+from .draw.output.formats import FORMATS, listed
 from .errors import ArgumentError, TorchLensError, near
 from .log.model_log import ModelLog
 from .words import human_size, shape_words
@@ -91,8 +92,8 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 def _show(given: argparse.Namespace) -> int:
     drawing = {"vis_mode": given.mode, "vis_direction": given.direction, "vis_theme": given.theme}
     if given.out is not None:
-        if Path(given.out).suffix not in ("", ".svg", ".pdf", ".png", ".dot"):
-            raise ArgumentError(f"--out {given.out}: the file ends in .svg, .pdf, .png or .dot")
+        if Path(given.out).suffix[1:] not in ("", *FORMATS):
+            raise ArgumentError(f"--out {given.out}: the file ends in {listed(dotted=True)}")
         drawing |= {"vis_outpath": given.out, "vis_save_only": True}
     with _model(given) as (model, args, kwargs):
         print(show_model_graph(model, args, kwargs, vis_nesting_depth=given.depth, **drawing))
@@ -291,7 +292,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.set_defaults(run=None)
     commands = parser.add_subparsers(metavar="COMMAND")
     show = _command(commands, "show", _show, "draw the graph of a model", of_model=True)
-    show.add_argument("--out", metavar="FILE", help="where to put it: .svg, .pdf, .png, .dot; without it, it is shown")
+    show.add_argument("--out", metavar="FILE", help=f"where to put it: {listed(dotted=True)}; without it, it is shown")
     show.add_argument("--mode", choices=["unrolled", "rolled"], default="unrolled", help="rolled: each layer once")
     show.add_argument("--depth", type=int, metavar="N", help="how many levels of modules to open")
     show.add_argument("--direction", choices=["bottomup", "topdown", "leftright"], default="bottomup")

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
 from ..aliases import ARGUMENTS
 from ..errors import ArgumentError, near
-from .elements import Direction
-
-FileFormat = Literal["svg", "pdf", "png", "dot"]
-
-#: Modules chosen by their addresses or by a function of the module's record.
-Chosen = Collection[str] | Callable[[Any], bool]
-
-#: Looks that replace the usual ones: attributes, or a function of the record that returns them.
-Override = Mapping[str, Any] | Callable[..., Mapping[str, Any] | None]
+from .output.formats import FORMATS
+from .view.options import Chosen, ViewOptions
 
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "vis_mode": ("unrolled", "rolled"),
-    "vis_fileformat": ("svg", "pdf", "png", "dot"),
     "vis_direction": ("bottomup", "topdown", "leftright"),
     "vis_buffers": ("never", "meaningful", "always"),
     "vis_theme": ("light", "dark"),
@@ -35,29 +27,16 @@ _OTHER_PICTURES = {"bmp", "eps", "gif", "html", "jpeg", "jpg", "ps", "tif", "tif
 
 
 @dataclass(frozen=True)
-class DrawOptions:
+class DrawOptions(ViewOptions):
     """What to show of a model, how, and where to put the picture.
 
     >>> DrawOptions.checked(vis_nesting_depth=1, vis_outpath="graph.pdf").vis_fileformat
     'pdf'
     """
 
-    vis_mode: Literal["unrolled", "rolled"] = "unrolled"
-    vis_nesting_depth: int | None = None
     vis_outpath: Path = Path("modelgraph.svg")
-    vis_fileformat: FileFormat = "svg"
+    vis_fileformat: str = "svg"
     vis_save_only: bool = False
-    vis_direction: Direction = "bottomup"
-    vis_buffers: Literal["never", "meaningful", "always"] = "meaningful"
-    vis_expand: Chosen = ()
-    vis_collapse: Chosen = ()
-    vis_fold_repeats: bool = False
-    vis_color_by: str | Mapping[str, float] | Callable[[Any], float | None] | None = None
-    vis_theme: Literal["light", "dark"] = "light"
-    vis_node_overrides: Override | None = None
-    vis_edge_overrides: Override | None = None
-    vis_module_overrides: Override | None = None
-    module: str | None = None
     renderer: Literal["auto", "graphviz", "builtin"] = "auto"
 
     @classmethod
@@ -67,7 +46,7 @@ class DrawOptions:
         arguments["vis_buffers"] = _buffers(arguments.get("vis_buffers", "meaningful"))
         path, fileformat = _destination(arguments.get("vis_outpath"), arguments.get("vis_fileformat"))
         arguments |= {"vis_outpath": path, "vis_fileformat": fileformat}
-        for name, choices in _CHOICES.items():
+        for name, choices in {**_CHOICES, "vis_fileformat": tuple(FORMATS)}.items():
             if name in arguments and arguments[name] not in choices:
                 listed = ", ".join(map(repr, choices))
                 raise ArgumentError(f"{name} is one of {listed}, not {arguments[name]!r}")
@@ -103,13 +82,12 @@ def _destination(outpath: Any, fileformat: Any) -> tuple[Path, Any]:
     if outpath is not None and not isinstance(outpath, (str, os.PathLike)):
         raise ArgumentError(f"vis_outpath is a path, not {outpath!r}")
     path = Path("modelgraph" if outpath is None else os.fsdecode(outpath)).expanduser()
-    known = _CHOICES["vis_fileformat"]
     suffix = path.suffix[1:].lower()
     if suffix in _OTHER_PICTURES:
-        raise ArgumentError(f"vis_outpath ends in .{suffix}; a picture is one of {', '.join(map(repr, known))}")
+        raise ArgumentError(f"vis_outpath ends in .{suffix}; a picture is one of {', '.join(map(repr, FORMATS))}")
     if fileformat is None:
-        fileformat = suffix if suffix in known else "svg"
-    elif suffix in known and fileformat in known and suffix != fileformat:
+        fileformat = suffix if suffix in FORMATS else "svg"
+    elif suffix in FORMATS and fileformat in FORMATS and suffix != fileformat:
         raise ArgumentError(f"vis_outpath ends in .{suffix}, but vis_fileformat is {fileformat!r}: give one of them")
     if suffix != fileformat:
         path = path.with_name(f"{path.name}.{fileformat}") if path.name else path

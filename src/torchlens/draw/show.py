@@ -8,18 +8,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch import nn
 
 from ..errors import LayerNotFoundError, near
-from .elements import View
 from .options import DrawOptions, check_writable
-from .render import check_renderer, render
-from .view import make_view
-
-if TYPE_CHECKING:
-    from ..log.model_log import ModelLog
+from .output.formats import FORMATS
+from .output.render import check_renderer, render
+from .view.build import make_view
+from .view.drawable import Drawable
+from .view.elements import View
 
 #: A notebook starts with no more nodes than this.
 MOST_NODES_INLINE = 200
@@ -42,7 +41,7 @@ def _check_addresses(options: DrawOptions, known: set[str]) -> None:
                 raise LayerNotFoundError(f"no module {address!r}{near(address, filter(None, known))}")
 
 
-def draw(log: ModelLog, options: DrawOptions) -> Path:
+def draw(log: Drawable, options: DrawOptions) -> Path:
     """Draw a log, write the picture and show it unless it is only to be saved. Returns the file's path."""
     check_before_the_run(options)
     inline = not options.vis_save_only and _in_notebook()
@@ -53,12 +52,12 @@ def draw(log: ModelLog, options: DrawOptions) -> Path:
     if inline:
         svg = picture if options.vis_fileformat == "svg" else render(view, "svg", options.renderer)
         _display(InlinePicture(svg.decode(), f"{log.model_name}: {path}"))
-    elif not options.vis_save_only and options.vis_fileformat != "dot":
+    elif not options.vis_save_only and FORMATS[options.vis_fileformat].is_picture:
         open_in_viewer(path)
     return path
 
 
-def readable_view(log: ModelLog, options: DrawOptions) -> View:
+def readable_view(log: Drawable, options: DrawOptions) -> View:
     """The view, collapsed as far as needed to be read on a page, unless the user has chosen what to collapse."""
     view = make_view(log, options)
     if options.vis_nesting_depth is not None or len(view.nodes) <= MOST_NODES_INLINE:

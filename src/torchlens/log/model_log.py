@@ -139,6 +139,14 @@ class ModelLog(Tabular, Aliased):
         places = self.graph.layer_entries[layer]
         return self._op(places[0]) if len(places) == 1 else LayerLog(self.graph, layer)
 
+    def layer_at(self, place: int, rolled: bool = False) -> OpLog | LayerLog:
+        """The entry at a place of `log.graph`; with `rolled`, the layer that it is a pass of.
+
+        >>> log.layer_at(2).label
+        'relu_1_2'
+        """
+        return self._layer(self.graph.layers[place]) if rolled else self._op(place)
+
     def __len__(self) -> int:
         """How many operations the log lists: all, or the saved ones if it was told what to save."""
         return len(self.graph.listed)
@@ -591,9 +599,9 @@ class ModelLog(Tabular, Aliased):
         >>> print(log.to_dot(vis_mode="rolled")[:9])
         digraph {
         """
-        from ..draw.dot import to_dot
         from ..draw.options import DrawOptions
-        from ..draw.view import make_view
+        from ..draw.output.dot import to_dot
+        from ..draw.view.build import make_view
 
         return to_dot(make_view(self, DrawOptions.checked(**drawing)))
 

@@ -1,0 +1,1 @@
+"""Views as files: SVG, PDF, PNG, DOT."""

@@ -1,0 +1,229 @@
+"""What is drawn as what: which entries become which node, inside which boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...errors import LayerNotFoundError, near
+from ...graph.graph import Graph
+from .drawable import Drawable
+from .fold import Unit, fold_repeats, no_folding
+from .module_boxes import BoxPath, ModuleBoxes
+from .options import Chosen, ViewOptions
+
+
+@dataclass(slots=True)
+class Spot:
+    """A node to be: an operation, a layer (rolled), a collapsed module, or where a submodule begins or ends."""
+
+    id: str
+    places: list[int]  # the entries it stands for
+    path: BoxPath  # the boxes around it
+    box: BoxPath | None = None  # the collapsed module
+    end: str = ""  # of a submodule shown alone: "input" for a tensor that enters it, "output" for one that leaves
+    passes: int = 1
+
+
+@dataclass
+class Contents:
+    """Spots and boxes of a picture, and what is where."""
+
+    graph: Graph
+    module_boxes: ModuleBoxes
+    spots: list[Spot] = field(default_factory=list)
+    spot_of: dict[int, Spot] = field(default_factory=dict)  # by place
+    hidden_links: Callable[[int, int], bool] = lambda parent, child: False  # between blocks drawn as one
+    copies: dict[BoxPath, list[BoxPath]] = field(default_factory=dict)
+    all_boxes: list[BoxPath] = field(default_factory=list)  # also those inside collapsed modules
+
+    @property
+    def boxes(self) -> list[BoxPath]:
+        """The boxes to draw, outer ones before the ones inside them, in the order of their members."""
+        return boxes_around([spot.path for spot in self.spots])
+
+    def pass_of(self, place: int) -> int:
+        """Which pass of its node an entry belongs to."""
+        spot = self.spot_of[place]
+        if spot.passes == 1:
+            return 1
+        return self.graph.passes[place] if spot.box is None else self.module_boxes.pass_in(spot.box, place)
+
+
+def make_contents(log: Drawable, options: ViewOptions) -> Contents:
+    graph = log.graph
+    module_boxes = ModuleBoxes(graph, options.vis_mode == "rolled", options.module)
+    contents = Contents(graph, module_boxes)
+    shown = [
+        place
+        for place, value in enumerate(graph.entries)
+        if value.role not in ("buffer", "update") or _is_shown_buffer(graph, place, options.vis_buffers)
+    ]
+    inside = shown if module_boxes.focus is None else [place for place in shown if module_boxes.in_focus(place)]
+    units = _units(module_boxes, graph, inside)
+    contents.all_boxes = boxes_around([unit.path for unit in units])
+    _add_entering(contents, inside, set(shown))
+    _add_units(contents, units, _is_collapsed(log, module_boxes, options), options.vis_fold_repeats)
+    _add_leaving(contents)
+    return contents
+
+
+def _units(module_boxes: ModuleBoxes, graph: Graph, places: list[int]) -> list[Unit]:
+    groups = [[place] for place in places]
+    if module_boxes.rolled:
+        by_layer: dict[int, list[int]] = {}
+        for place in places:
+            by_layer.setdefault(graph.layers[place], []).append(place)
+        groups = list(by_layer.values())
+    return [Unit(group, module_boxes.path(group)) for group in groups]
+
+
+def _add_units(contents: Contents, units: list[Unit], is_collapsed: Callable[[BoxPath], bool], fold: bool) -> None:
+    folding = fold_repeats(contents.graph, contents.module_boxes, units) if fold else no_folding(units)
+    contents.copies = folding.copies
+    if folding.copies:
+        numbers = {place: number for number, unit in enumerate(units) for place in unit.places}
+        contents.hidden_links = lambda up, place: folding.hides(numbers[up], numbers[place]) if up in numbers else False
+    spots: dict[BoxPath | int, Spot] = {}
+    taken: set[str] = set()
+    collapsed: dict[BoxPath, BoxPath | None] = {}  # by path, the outermost box that is
+    for number, original in enumerate(folding.original):
+        unit = units[original]
+        if unit.path not in collapsed:
+            collapsed[unit.path] = next((box for box in prefixes(unit.path) if is_collapsed(box)), None)
+        box = collapsed[unit.path]
+        key: BoxPath | int = original if box is None else box
+        if key not in spots:
+            spots[key] = _spot(contents, unit, box, taken)
+            contents.spots.append(spots[key])
+        if number == original and box is not None:
+            spots[key].places += unit.places
+        for place in units[number].places:
+            contents.spot_of[place] = spots[key]
+    for spot in contents.spots:
+        if spot.box is not None and contents.module_boxes.rolled:
+            spot.passes = len({contents.module_boxes.pass_in(spot.box, place) for place in spot.places})
+
+
+def _spot(contents: Contents, unit: Unit, box: BoxPath | None, taken: set[str]) -> Spot:
+    graph = contents.graph
+    if box is not None:
+        return Spot(_unused(f"module {contents.module_boxes.name(box)}", taken), [], box[:-1], box)
+    layer = graph.layers[unit.places[0]]
+    if not contents.module_boxes.rolled:
+        return Spot(graph.label(unit.places[0]), list(unit.places), unit.path)
+    return Spot(graph.layer_labels[layer], list(unit.places), unit.path, passes=len(graph.layer_entries[layer]))
+
+
+def _unused(name: str, taken: set[str]) -> str:
+    """The name, with a number if it was given before: a rolled module may be called in several places."""
+    number = 1
+    unused = name
+    while unused in taken:
+        number += 1
+        unused = f"{name} ({number})"
+    taken.add(unused)
+    return unused
+
+
+def prefixes(path: BoxPath) -> list[BoxPath]:
+    """The boxes that a path names."""
+    return [path[: depth + 1] for depth in range(len(path))]
+
+
+def boxes_around(paths: list[BoxPath]) -> list[BoxPath]:
+    """All boxes on these paths, outer ones before the ones inside them."""
+    return list(dict.fromkeys([box for path in dict.fromkeys(paths) for box in prefixes(path)]))
+
+
+# ---- what is left out -----------------------------------------------------------------------------------------
+
+
+def _is_shown_buffer(graph: Graph, place: int, shown: str) -> bool:
+    """Buffers that a layer of torch's own keeps for itself, such as running statistics, say little about a model."""
+    if shown != "meaningful":
+        return shown == "always"
+    modules = graph.modules
+    owner = modules.numbers.get((graph.entries[place].address or "").rpartition(".")[0])
+    if owner is None or not modules.infos[owner].class_qualname.startswith("torch.nn."):
+        return True
+    homes = {modules.homes[child] for child in graph.children[place]}
+    return any(home < 0 or modules.calls[home].module != owner for home in homes)
+
+
+def _is_collapsed(log: Drawable, module_boxes: ModuleBoxes, options: ViewOptions) -> Callable[[BoxPath], bool]:
+    """The question whether a box is drawn as a single node."""
+    expand = _chooser(log, options.vis_expand, with_ancestors=True)
+    collapse = _chooser(log, options.vis_collapse, with_ancestors=False)
+    answers: dict[BoxPath, bool] = {}
+
+    def decide(box: BoxPath) -> bool:
+        address = module_boxes.address(box)
+        if collapse(address):
+            return True
+        too_deep = options.vis_nesting_depth is not None and len(box) >= options.vis_nesting_depth
+        return too_deep and not expand(address)
+
+    def is_collapsed(box: BoxPath) -> bool:
+        if box not in answers:
+            answers[box] = decide(box)
+        return answers[box]
+
+    return is_collapsed
+
+
+def _chooser(log: Drawable, chosen: Chosen, with_ancestors: bool) -> Callable[[str], bool]:
+    """The question whether a module is among the chosen ones; to open a module, open those around it."""
+    if callable(chosen):
+        asked: Callable[[Any], bool] = chosen
+        return lambda address: bool(asked(log.modules[address]))
+    numbers = log.graph.modules.numbers
+    for address in chosen:
+        if address not in numbers:
+            raise LayerNotFoundError(f"no module {address!r}{near(address, filter(None, numbers))}")
+    addresses = {log.graph.modules.infos[numbers[address]].address for address in chosen}
+    if with_ancestors:
+        addresses |= {a[:i] for a in addresses for i, letter in enumerate(a) if letter == "."}
+    return addresses.__contains__
+
+
+# ---- one submodule alone --------------------------------------------------------------------------------------
+
+
+def _add_entering(contents: Contents, inside: list[int], shown: set[int]) -> None:
+    """The tensors that the submodule in focus takes from outside are its inputs."""
+    if contents.module_boxes.focus is None:
+        return
+    graph = contents.graph
+    members = set(inside)
+    outside = [p for place in inside for p in graph.parents[place] if p not in members and p in shown]
+    spots: dict[str, Spot] = {}
+    for place in sorted(set(outside)):
+        layer = graph.layers[place]
+        if contents.module_boxes.rolled:
+            label, passes = graph.layer_labels[layer], len(graph.layer_entries[layer])
+        else:
+            label, passes = graph.label(place), 1
+        spot = spots.setdefault(label, Spot(label, [], (), end="input", passes=passes))
+        spot.places.append(place)
+        contents.spot_of[place] = spot
+    contents.spots += spots.values()
+
+
+def _add_leaving(contents: Contents) -> None:
+    """What the submodule in focus returned, one node for each tensor (rolled: for each layer)."""
+    found: dict[str, Spot] = {}
+    for call in contents.module_boxes.focus or ():
+        for place in contents.graph.modules.outputs(call):
+            source = contents.spot_of.get(place)
+            if source is None:
+                continue
+            name = f"output {contents.graph.layer_labels[contents.graph.layers[place]]}"
+            if not contents.module_boxes.rolled:
+                name = f"output {contents.graph.label(place)}"
+            if name not in found:
+                found[name] = Spot(name, [], (), end="output", passes=source.passes)
+                contents.spots.append(found[name])
+            if place not in found[name].places:
+                found[name].places.append(place)
