@@ -23,7 +23,7 @@ from .aliases import ARGUMENTS
 from .capture import rng
 from .capture.arguments import model_arguments
 from .capture.containers import fresh_copy, tensors_in
-from .capture.modules import copied
+from .capture.modules import copied, distinct_parameters
 from .capture.records import Trace
 from .capture.session import run_traced
 from .capture.surroundings import plain_surroundings
@@ -395,7 +395,7 @@ def validate_backward_pass(
         tensors = {op.label: op.activation for op in log if op.activation is not None and op.activation.requires_grad}
         given = autograd_gradients(loss, tensors)
         log.log_backward(loss)
-    for (name, param), (_, logged) in zip(plain.named_parameters(), twin.named_parameters(), strict=True):
+    for (name, param), (_, logged) in zip(distinct_parameters(plain), distinct_parameters(twin), strict=True):
         report.compare("params", name, param.grad, logged.grad)
     inputs = zip(tensors_in([plain_args, plain_kwargs]), tensors_in([twin_args, twin_kwargs]), strict=True)
     for label, ((_, one), (_, other)) in zip(log.input_layers, inputs, strict=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -93,3 +94,93 @@ class CallsInItsOwnWay(nn.Module):
 def test_a_class_with_a_call_of_its_own() -> None:
     log = tl.log_forward_pass(nn.Sequential(CallsInItsOwnWay()), torch.rand(2))
     assert modules_of(log) == {"input": None, "add": "0", "mul": "0", "output": None}
+
+
+# ---- modules that compare equal -------------------------------------------------------------------------------
+
+
+class Block(nn.Module):
+    """Scales by a parameter of its own; `__eq__` and `__hash__` do not look at that, as a dataclass's do not."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(scale))
+        self.register_buffer("offset", torch.tensor(scale))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.scale + self.offset
+
+
+class EqualBlock(Block):
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EqualBlock)
+
+    def __hash__(self) -> int:
+        return 0
+
+
+class UnhashableBlock(Block):
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UnhashableBlock)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Blocks(nn.Module):
+    def __init__(self, kind: type[Block]) -> None:
+        super().__init__()
+        self.first, self.second = kind(2.0), kind(3.0)
+        self.again = self.first
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.again(self.second(self.first(x)))
+        return result
+
+
+EQUAL = pytest.mark.parametrize("kind", [Block, EqualBlock, UnhashableBlock])
+
+
+@EQUAL
+def test_modules_are_told_apart_by_identity(kind: type[Block]) -> None:
+    log = tl.log_forward_pass(Blocks(kind), torch.ones(2), save_gradients=True)
+    assert list(log.modules.keys()) == ["self", "first", "second"]
+    assert log.modules["first"].all_addresses == ["first", "again"]
+    assert [op.containing_module for op in log if op.layer_type == "mul"] == ["first", "second", "first"]
+    assert [param.address for param in log.params] == ["first.scale", "second.scale"]
+    assert [buffer.address for buffer in log.buffers] == ["first.offset", "second.offset"]
+    log.log_backward(log[-1].activation.sum())
+    assert log["second:1"].gradient.tolist() == [2.0, 2.0]
+
+
+@EQUAL
+def test_everything_that_takes_a_model_tells_its_modules_apart(kind: type[Block]) -> None:
+    model, x = Blocks(kind), torch.ones(2)
+    assert tl.validate_model_activations(model, x)
+    report = tl.validate_backward_pass(model, x)
+    assert report and report.params == ["first.scale", "second.scale"]
+    assert len(tl.log_forward_pass(model, x, module="second").modules) == 1
+    assert tl.pluck(model, x, "second").tolist() == [15.0, 15.0]
+    recording = tl.fastlog.record(model, x, keep_module=["second"])
+    assert recording.by_module_address["second"]
+    assert tl.log_forward_pass(model, x, layers_to_save=["second"])["second"].activation.tolist() == [15.0, 15.0]
+    log = tl.log_forward_pass(model, x)
+    log.save_new_activations(model, x + 1)
+    assert log["second"].activation.tolist() == [21.0, 21.0]
+
+
+class HasItsParent(nn.Module):
+    """A submodule has the model as a submodule of its own, as code does that wants to reach it from there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.child = nn.Linear(2, 2)
+        self.child.parent = self  # type: ignore[assignment]
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.child(x)
+        return result
+
+
+def test_a_module_that_has_its_parent_as_a_submodule() -> None:
+    log = tl.log_forward_pass(HasItsParent(), torch.rand(1, 2))
+    assert list(log.modules.keys()) == ["self", "child"]

@@ -35,6 +35,43 @@ class ModuleWatcher(Protocol):
     def leave_module(self, call: ModuleCall, result: Any) -> None: ...
 
 
+def named_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Every module of a model with its address, under each of its names, parents first.
+
+    As `model.named_modules(remove_duplicate=False)`, but told apart by identity: a class may define when its modules
+    are equal, and then torch's own loop merges equal modules, or fails for want of a hash.
+    """
+    yield from _named_modules(model, "", ())
+
+
+def _named_modules(module: nn.Module, address: str, above: tuple[int, ...]) -> Iterator[tuple[str, nn.Module]]:
+    if id(module) in above:  # a module that has a parent of its own as a submodule
+        return
+    yield address, module
+    inside = (*above, id(module))
+    for name, child in module._modules.items():
+        if child is not None:
+            yield from _named_modules(child, f"{address}.{name}" if address else name, inside)
+
+
+def distinct_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Every module of a model once, under the first of its names."""
+    first: dict[int, tuple[str, nn.Module]] = {}
+    for address, module in named_modules(model):
+        first.setdefault(id(module), (address, module))
+    return list(first.values())
+
+
+def distinct_parameters(model: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """Every parameter of a model once, under the first of its names."""
+    first: dict[int, tuple[str, nn.Parameter]] = {}
+    for address, module in distinct_modules(model):
+        for name, param in module._parameters.items():
+            if param is not None:
+                first.setdefault(id(param), (f"{address}.{name}" if address else name, param))
+    return list(first.values())
+
+
 class _Watchers(threading.local):
     def __init__(self) -> None:
         self.here: list[ModuleWatcher] = []
@@ -202,7 +239,7 @@ def copied(model: nn.Module) -> nn.Module:
     copied, though they compute it anew in each call: the copy gets the bare value.
     """
     memo: dict[int, Any] = {}
-    for module in model.modules():
+    for _, module in distinct_modules(model):
         for attribute in vars(module).values():
             if isinstance(attribute, torch.Tensor) and attribute.grad_fn is not None:
                 memo[id(attribute)] = attribute.detach().clone()

@@ -21,7 +21,7 @@ from .following import FollowingIdentity
 from .gradients import Gradients
 from .identity import Identity, Residents
 from .keeping import Keeper, Sink, Transform
-from .modules import watch_modules
+from .modules import named_modules, watch_modules
 from .origins import Origins
 from .records import ModuleInfo, TensorInfo, Trace
 from .surroundings import collector_held_off, prepared_surroundings
@@ -63,7 +63,7 @@ def _run_traced(
         transform = None if options.follows_autograd else transform_of(options)
         trace.chooser = Chooser(trace, keeper, options.selection, transform, sink)
     identity = FollowingIdentity if options.follows_autograd else Identity
-    tracer = make_tracer(trace, _describe_tensors(modules, trace), list(modules), keeper, identity)
+    tracer = make_tracer(trace, _describe_tensors(modules, trace), modules, keeper, identity)
     trace.seed = rng.begin(options.random_seed)
     trace.start_time = time.time()
     if sink is not None:
@@ -148,33 +148,33 @@ def input_tensors(args: list[Any], kwargs: dict[str, Any]) -> Iterator[tuple[str
         yield from ((name + path, tensor) for path, tensor in tensors_in(argument))
 
 
-def describe_modules(model: nn.Module, trace: Trace) -> dict[nn.Module, list[str]]:
-    """List the modules; return each with its addresses."""
-    addresses: dict[nn.Module, list[str]] = {}
-    for address, module in model.named_modules(remove_duplicate=False):
-        addresses.setdefault(module, []).append(address)
+def describe_modules(model: nn.Module, trace: Trace) -> list[nn.Module]:
+    """List the modules, each once."""
+    found: dict[int, tuple[nn.Module, list[str]]] = {}
+    for address, module in named_modules(model):
+        found.setdefault(id(module), (module, []))[1].append(address)
     qualnames: dict[type, str] = {}
-    for module, names in addresses.items():
+    for module, names in found.values():
         kind = type(module)
         qualname = qualnames.get(kind) or qualnames.setdefault(kind, f"{kind.__module__}.{kind.__qualname__}")
         training = getattr(module, "training", False)  # a frozen TorchScript module has lost it
         about = (names[0], tuple(names), kind.__name__, training, qualname)
         trace.modules.append(_new_info(ModuleInfo, about))
-    return addresses
+    return [module for module, _ in found.values()]
 
 
-def _describe_tensors(modules: dict[nn.Module, list[str]], trace: Trace) -> Residents:
+def _describe_tensors(modules: list[nn.Module], trace: Trace) -> Residents:
     """List the parameters and buffers."""
-    params = _tensors_of(modules, "param", "_parameters")
-    buffers = _tensors_of(modules, "buffer", "_buffers")
+    params = _tensors_of(modules, trace, "param", "_parameters")
+    buffers = _tensors_of(modules, trace, "buffer", "_buffers")
     trace.param_infos = [info for _, _, info in params.values()]
     trace.buffer_infos = [info for _, _, info in buffers.values()]
     return buffers | params
 
 
-def _tensors_of(modules: dict[nn.Module, list[str]], role: str, attribute: str) -> Residents:
+def _tensors_of(modules: list[nn.Module], trace: Trace, role: str, attribute: str) -> Residents:
     found: Residents = {}
-    for module, addresses in modules.items():
+    for module, (_, addresses, *_) in zip(modules, trace.modules, strict=True):
         for name, tensor in getattr(module, attribute).items():
             if tensor is None:
                 continue

@@ -16,6 +16,7 @@ from ..options import Options
 from ..words import counted
 from . import rng
 from .keeping import Sink
+from .modules import named_modules
 from .records import Trace
 from .session import run_traced
 
@@ -68,7 +69,7 @@ def _address(address: str) -> tuple[str, int]:
 
 
 def _submodule(model: nn.Module, name: str) -> nn.Module:
-    modules: dict[str, nn.Module] = dict(model.named_modules(remove_duplicate=False))
+    modules: dict[str, nn.Module] = dict(named_modules(model))
     if name not in modules:
         hint = near(name, filter(None, modules)) or "; print the model to see its modules"
         raise LayerNotFoundError(f"no module {name!r}{hint}")

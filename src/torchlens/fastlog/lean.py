@@ -79,7 +79,7 @@ class LeanTracer(Tracer):
 
     def __init__(self, model: nn.Module, observer: Observer) -> None:
         structure = Trace(type(model).__name__, values_kept=False)
-        self.modules = list(describe_modules(model, structure))
+        self.modules = describe_modules(model, structure)
         super().__init__(structure, {}, self.modules, Keeper(), Names)
         self.about = [(number, info.address, info.class_name) for number, info in enumerate(structure.modules)]
         self.watched = partial(dispatcher_watched, modules=self.modules)

@@ -14,7 +14,7 @@ from torch import nn
 
 from ..capture.arguments import model_arguments
 from ..capture.keeping import Keeper
-from ..capture.modules import watch_modules
+from ..capture.modules import named_modules, watch_modules
 from ..capture.records import Trace
 from ..capture.session import run_traced
 from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError
@@ -260,11 +260,11 @@ class Recorder:
 
 def addresses_of(model: nn.Module) -> dict[str, str]:
     """The address by which each module is known, by every address that it has; the model itself is "self"."""
-    first: dict[nn.Module, str] = {}
-    names = list(model.named_modules(remove_duplicate=False))
+    first: dict[int, str] = {}
+    names = list(named_modules(model))
     for address, module in names:
-        first.setdefault(module, address)
-    return {address or "self": first[module] for address, module in names}
+        first.setdefault(id(module), address)
+    return {address or "self": first[id(module)] for address, module in names}
 
 
 def check_history_size(size: Any) -> int:

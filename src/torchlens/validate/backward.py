@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..capture.containers import flat_tensors, tensors_in
+from ..capture.modules import distinct_modules
 from ..words import counted
 from .compare import difference, same
 from .report import Problem, Report
@@ -69,7 +70,7 @@ def hooked_gradients(model: nn.Module, run: Callable[[], Tensor]) -> dict[str, T
     The first tensor of each call, and each tensor once: the hooks of one that is overwritten stay with what it was.
     """
     found: dict[str, Tensor] = {}
-    for address, module in model.named_modules():
+    for address, module in distinct_modules(model):
         if address:
             module.register_forward_hook(_OutputHook(address, found))
     run().backward()  # type: ignore[no-untyped-call]
