@@ -59,6 +59,7 @@ __all__ = [
     "pop_mode",
     "push_mode",
     "saved_for_backward",
+    "schemas_of",
     "set_grad_enabled",
     "storage_address",
     "swap_function",
@@ -182,6 +183,18 @@ def higher_order_kernel(func: Any) -> Callable[..., Any] | None:
         return lambda *args, **kwargs: func.dispatch(_C.DispatchKey.Python, *args, **kwargs)
     kernel: Callable[..., Any] | None = func.py_kernels.get(_C.DispatchKey.CompositeExplicitAutograd)
     return kernel
+
+
+def schemas_of(operator: str) -> list[Any]:
+    """The schemas of an operator such as "aten::add_", one for each overload; none if there is no such operator.
+
+    Some names are also those of functions of TorchScript's, on lists and dicts: these are left out.
+    """
+    return [
+        schema
+        for schema in _C._jit_get_schemas_for_operator(operator)
+        if _C._dispatch_has_kernel(f"{operator}.{schema.overload_name}" if schema.overload_name else operator)
+    ]
 
 
 #: Where the levels of torch.func's transforms and of forward-mode differentiation begin and end: module, two names.

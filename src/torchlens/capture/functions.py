@@ -6,17 +6,16 @@ be seen from outside: which arguments it writes into, whether it draws random nu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from types import FunctionType
 from typing import Any
 
 import torch
 
-from .._torch import HigherOrderOperator, OpOverload, OpOverloadPacket
+from .._torch import HigherOrderOperator, OpOverload, OpOverloadPacket, schemas_of
 from .descend import twin
-
-Written = Callable[[Sequence[Any], Mapping[str, Any]], list[Any]]
+from .writers import Written, argument, first, written_by_builtin, written_by_operator, written_in_python
 
 
 class Treatment(Enum):
@@ -77,7 +76,7 @@ class Function:
 
     def is_on(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Does this call overwrite what the function can overwrite, draw random numbers if it can?"""
-        return self.switch is None or bool(_argument(args, kwargs, *self.switch))
+        return self.switch is None or bool(argument(args, kwargs, *self.switch))
 
     def __repr__(self) -> str:
         return f"Function({self.name}, {self.treatment.name})"
@@ -94,7 +93,7 @@ def meet(func: Any) -> Function:
     plain = function.treatment is Treatment.RECORD and not special and not (function.random and not function.switch)
     function.simple = plain and (function.written is None or function.switch is not None)
     function.question = function.treatment is Treatment.IGNORE and not isinstance(func, FunctionType)
-    overwrites = function.written is _first and function.name.endswith("_")
+    overwrites = function.written is first and function.name.endswith("_")
     function.in_place = plain and overwrites and not function.reshapes
     return function
 
@@ -117,7 +116,10 @@ def _classify(func: Any) -> Function:
         function.twin = twin(func)
     else:
         function.switch = _SWITCHES.get(name)
-    function.written = _written(name, isinstance(func, FunctionType))
+    if isinstance(func, FunctionType):
+        function.written = written_in_python(name, func)
+    else:
+        function.written = written_by_builtin(name, function.switch)
     return function
 
 
@@ -125,21 +127,13 @@ def _operator(func: Any) -> Function:
     """An operator of `torch.ops`: its schema says what it writes and whether it is random."""
     overloads = [func] if isinstance(func, OpOverload) else [getattr(func, o) for o in func.overloads()]
     function = Function(overloads[0]._schema.name.split("::")[-1], func)
-    arguments = {
-        (position, argument.name)
-        for overload in overloads
-        for position, argument in enumerate(overload._schema.arguments)
-        if argument.alias_info is not None and argument.alias_info.is_write
-    }
-    if arguments:
-        function.written = lambda args, kwargs: [_argument(args, kwargs, i, n) for i, n in sorted(arguments)]
-    else:
-        function.written = _written(function.name)
     namespace = overloads[0]._schema.name.split("::")[0]
     function.communicates = "c10d" in namespace
     function.foreign = namespace not in _TORCHS_OWN
     function.fresh = function.fresh and not function.foreign
     function.switch = None if function.foreign else _SWITCHES.get(function.name)
+    schemas = [func._schema] if isinstance(func, OpOverload) else schemas_of(overloads[0]._schema.name)
+    function.written = written_by_operator(function.name, schemas, function.switch)
     seeded = torch.Tag.nondeterministic_seeded
     function.random = function.random or any(seeded in overload.tags for overload in overloads)
     return function
@@ -152,37 +146,9 @@ def _property(func: Any, access: str) -> Function:
         return Function(name, func, Treatment.IGNORE)
     function = Function(name, func)
     if access == "__set__":
-        function.written = _first
+        function.written = first
         function.reshapes = name == "data"
     return function
-
-
-def _argument(args: Sequence[Any], kwargs: Mapping[str, Any], position: int, name: str) -> Any:
-    return args[position] if position < len(args) else kwargs.get(name)
-
-
-def _written(name: str, in_python: bool = False) -> Written | None:
-    if name in _RUNNING_STATISTICS:
-        switch = _SWITCHES[name]
-        first = 1 if in_python else 3  # the functions of torch.nn.functional have them before weight and bias
-
-        def statistics(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-            if not _argument(args, kwargs, *switch):
-                return []
-            return [_argument(args, kwargs, first, "running_mean"), _argument(args, kwargs, first + 1, "running_var")]
-
-        return statistics
-    if in_python and name in _IN_PLACE_IF_ASKED:
-        return lambda args, kwargs: [args[0]] if kwargs.get("inplace") else []
-    if name in _WRITES_ALL_BUT_FIRST:
-        return lambda args, kwargs: [*args[1:], *kwargs.values()]
-    in_place = name.endswith("_") and not name.endswith("__")
-    augmented = name.startswith("__i") and name.endswith("__") and name not in ("__invert__", "__index__", "__int__")
-    return _first if in_place or augmented or name == "__setitem__" else None
-
-
-def _first(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    return [args[0]] if args else list(kwargs.values())[:1]
 
 
 # Properties that give (or take) a tensor; all others, such as .shape, are questions.
@@ -195,8 +161,8 @@ _IGNORE = {
     "device", "dim", "dim_order", "element_size", "get_default_dtype", "get_device", "has_names", "is_coalesced",
     "is_complex", "is_conj", "is_contiguous", "is_distributed", "is_floating_point", "is_inference", "is_neg",
     "is_pinned", "is_same_size", "is_set_to", "is_shared", "is_signed", "is_tensor", "ndimension", "nelement",
-    "numel", "promote_types", "q_per_channel_axis", "q_scale", "q_zero_point", "qscheme", "requires_grad_",
-    "result_type", "retain_grad", "size", "sparse_dim", "storage_offset", "stride",
+    "numel", "promote_types", "q_per_channel_axis", "q_scale", "q_zero_point", "qscheme",
+    "record_stream", "requires_grad_", "result_type", "retain_grad", "size", "sparse_dim", "storage_offset", "stride",
 }  # fmt: skip
 
 # Printing a tensor makes hundreds of calls that are no part of the model.
@@ -242,11 +208,10 @@ _RESHAPES = {
     "transpose_", "unsqueeze_",
 }  # fmt: skip
 
-# Their schemas do not tell that they update running statistics.
-_RUNNING_STATISTICS = {"batch_norm", "native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "instance_norm"}
-
 # The argument, by position and name, that makes them update running statistics or draw random numbers.
 _SWITCHES = {
+    "_batch_norm_impl_index": (5, "training"),
+    "_native_batch_norm_legit": (5, "training"),
     "alpha_dropout": (2, "train"),
     "batch_norm": (5, "training"),
     "cudnn_batch_norm": (5, "training"),
@@ -257,18 +222,6 @@ _SWITCHES = {
     "miopen_batch_norm": (5, "training"),
     "native_batch_norm": (5, "training"),
     "scaled_dot_product_attention": (4, "dropout_p"),
-}
-
-# Functions of torch.nn.functional, which hand themselves over to a tensor subclass with `inplace` by name.
-_IN_PLACE_IF_ASKED = {
-    name for name, func in vars(torch.nn.functional).items()
-    if isinstance(func, FunctionType) and "inplace" in func.__code__.co_varnames[: func.__code__.co_argcount]
-}  # fmt: skip
-
-_WRITES_ALL_BUT_FIRST = {
-    "fused_moving_avg_obs_fake_quant",
-    "_fused_moving_avg_obs_fq_helper",
-    "rrelu_with_noise",
 }
 
 _RANDOM = {

@@ -275,6 +275,10 @@ class Identity:
         if value is not None and value.role != "param" and _differ(self._held(value), tensor):
             self._changed(tensor, value)
 
+    def may_differ(self, tensor: Tensor, value: Value) -> bool:
+        """Does `tensor` hold something else than `value`? Yes, too, if what that was is not kept."""
+        return _differ(self._held(value), tensor) is not False
+
     def role_after_write(self, old: Value) -> str:
         """A buffer stays a buffer when it is overwritten."""
         return "update" if old.address in self.buffers else "op"

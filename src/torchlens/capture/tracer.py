@@ -153,7 +153,13 @@ class Tracer(TorchFunctionMode):
             state = _state() if is_grad_enabled() or any_autocast() or is_inference_mode_enabled() else _NO_STATE
 
             start = perf_counter_ns()
-            result = func(*args, **kwargs) if kwargs else func(*args)
+            try:
+                result = func(*args, **kwargs) if kwargs else func(*args)
+            except Exception:
+                if target is not None:
+                    begun = (stored_args, stored_kwargs, (target,), stored_args[:1], None, state)
+                    self._after_failure(function, args, kwargs or NO_KWARGS, begun, frames_above(1))
+                raise
             time = perf_counter_ns() - start
 
             frame: FrameType | None = _getframe(1)
@@ -334,7 +340,11 @@ class Tracer(TorchFunctionMode):
             if self.witness is not None:
                 func = self.witness.aside(func)
             start = perf_counter_ns()
-            result = func(*args, **kwargs)
+            try:
+                result = func(*args, **kwargs)
+            except Exception:
+                self._after_failure(function, args, kwargs, before, frames_above(3))
+                raise
             time = perf_counter_ns() - start
 
             site = frames_above(3)
@@ -400,6 +410,26 @@ class Tracer(TorchFunctionMode):
                 self._after_foreign(args, kwargs)
         elif function.reads:
             self._read(function, stored_args, result, site)
+
+    def _after_failure(
+        self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], before: _Before, site: Site
+    ) -> None:
+        """A call has raised, which the model may catch: record what it had written by then."""
+        self.forget_last()
+        identity, calls = self.identity, self.trace.calls
+        stored_args, stored_kwargs, written, overwritten, rng, state = before
+        with no_torch_function():
+            for tensor in written:  # torch counts a write when it is done
+                identity.note_alias(tensor)
+            pairs = [pair for pair in zip(written, overwritten, strict=True) if identity.may_differ(*pair)]
+            changed, old = tuple([tensor for tensor, _ in pairs]), tuple([value for _, value in pairs])
+            outputs = self._after_write(function, changed, old)
+            if outputs:
+                place = self.module_call
+                calls.append(Call(function, stored_args, stored_kwargs, outputs, old, place, site, 0, rng, state))
+                self.choose()
+            if function.foreign:
+                self._after_foreign(args, kwargs)
 
     # ---- arguments ------------------------------------------------------------------------------------------
 

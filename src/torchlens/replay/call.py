@@ -64,7 +64,7 @@ def recompute(
     arguments = _Arguments(call, tensor_of, differentiably)
     args, kwargs = arguments.restore(call.args), arguments.restore(dict(call.kwargs))
     with _circumstances(call, state or call.state):
-        result = call.function.func(*args, **kwargs)
+        result = _called(call, args, kwargs)
     returned = [tensor for _, tensor in tensors_in(result)]
     # What was overwritten but not returned follows.
     written = [arguments.tensors[value] for value in call.written if value in arguments.tensors]
@@ -72,6 +72,16 @@ def recompute(
     if len(returned) < len(call.outputs):
         raise NotReplayable(f"{call.function.name} returned {len(returned)} tensors, not {len(call.outputs)}")
     return returned[: len(call.outputs)]
+
+
+def _called(call: Call, args: Any, kwargs: Any) -> Any:
+    assert call.function.func is not None
+    try:
+        return call.function.func(*args, **kwargs)
+    except Exception:
+        if not call.written:
+            raise
+        return None  # it may have raised in the forward pass too, and what it had written by then is what was logged
 
 
 def _check_saved(arguments: Iterable[Any]) -> None:
