@@ -31,6 +31,7 @@ from .errors import (
     LayerNotFoundError,
     PassNeededError,
     ReplayError,
+    SeveralOutputsWarning,
     TorchLensError,
     UnknownFunctionError,
 )
@@ -42,6 +43,7 @@ from .log.model_log import Conditional, ModelLog
 from .log.module_log import ModuleLog, ModulePassLog
 from .log.op_log import OpLog
 from .log.tensor_logs import BufferLog, ParamLog
+from .selectors import all_of, any_of
 from .source import FuncCallLocation
 
 if TYPE_CHECKING:
@@ -78,9 +80,12 @@ __all__ = [
     "ParamLog",
     "PassNeededError",
     "ReplayError",
+    "SeveralOutputsWarning",
     "TorchLensError",
     "UnknownFunctionError",
     "ValidationReport",
+    "all_of",
+    "any_of",
     "fastlog",
     "get_model_activations",
     "get_model_metadata",

@@ -30,10 +30,10 @@ from .capture.surroundings import plain_surroundings
 from .capture.within import trace_of
 from .errors import ArgumentError, FidelityWarning, near
 from .graph.sites import call_in_words
+from .log.apply_autograd import apply_autograd_options
+from .log.apply_selection import apply_selection
 from .log.backward import BackwardPass, check_loss, listening
 from .log.model_log import ModelLog
-from .log.settle import settle
-from .log.settle_autograd import settle_autograd
 from .options import Options
 from .selectors import Selector
 from .words import counted
@@ -126,11 +126,11 @@ def log_forward_pass(
         trace, error = trace_of(model, module, args, kwargs, options, stream)
         log = ModelLog(trace)
         if error is None:
-            settle(log)
+            apply_selection(log)
     if error is not None:
-        settle_autograd(log)
+        apply_autograd_options(log)
         raise _annotated(error, log, [*args, *kwargs.values()])
-    settle_autograd(log)
+    apply_autograd_options(log)
     for warning in trace.warnings:
         warnings.warn(warning, FidelityWarning, stacklevel=2)
     if picture is not None:

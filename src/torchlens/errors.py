@@ -10,6 +10,7 @@ TorchLensError
  ├── DivergenceError      a new input or value leads the model elsewhere than the log
  └── ReplayError          an operation can't be run again
 FidelityWarning           something in the log may not be what it seems
+SeveralOutputsWarning     a module returned several tensors where one was asked for
 DrawingWarning            a picture was made in another way than asked for
 """
 
@@ -62,11 +63,20 @@ class FidelityWarning(UserWarning):
     """Something in a log may not be what it seems; the same text stands in `log.warnings`."""
 
 
+class SeveralOutputsWarning(UserWarning):
+    """A module returned several tensors where one was asked for: the first was taken, and each has a name."""
+
+
 class DrawingWarning(UserWarning):
     """A picture was made in another way than asked for."""
 
 
 def near(name: str, names: Iterable[str], count: int = 3) -> str:
-    """A phrase naming the nearest of `names`, ready to append to an error message; empty if none is near."""
-    matches = difflib.get_close_matches(name, list(names), n=count, cutoff=0.5)
-    return f"; did you mean {', '.join(map(repr, matches))}?" if matches else ""
+    """A phrase naming the nearest of `names`, ready to append to an error message; empty if none is near.
+
+    Nearest are those that end with the name, as `h.0.attn` does with `attn`, then those that are spelled alike.
+    """
+    names = list(dict.fromkeys(names))
+    matches = [other for other in names if other.lower().endswith(f".{name.lower()}")][:count]
+    matches += difflib.get_close_matches(name, [other for other in names if other not in matches], n=count, cutoff=0.5)
+    return f"; did you mean {', '.join(map(repr, matches[:count]))}?" if matches else ""

@@ -18,7 +18,9 @@ def net() -> nn.Module:
     return Net().eval()
 
 
-@pytest.mark.parametrize("selector", ["features.0", "features", "rnn", "head:2", "self", "relu_1", "conv2d_1_1", 1, -1])
+@pytest.mark.parametrize(
+    "selector", ["features.0", "features", "rnn[0]", "rnn[1]", "head:2", "self", "relu_1", "conv2d_1_1", 1, -1]
+)
 def test_one_tensor(net: nn.Module, selector: Any) -> None:
     log = tl.log_forward_pass(net, X)
     assert torch.equal(tl.pluck(net, X, selector), log[selector].activation)
@@ -54,7 +56,7 @@ def test_a_seed() -> None:
     [
         ("head:3", tl.LayerNotFoundError, "head:3"),
         ("featurs", tl.LayerNotFoundError, "did you mean 'features'"),
-        ([], tl.ArgumentError, "names and numbers"),
+        ([], tl.ArgumentError, "an empty list chooses nothing"),
         (lambda ctx: True, tl.ArgumentError, "fastlog.record takes functions"),
         ("relu", tl.LayerNotFoundError, "several names"),
     ],

@@ -45,8 +45,8 @@ def recurrent() -> tl.ModelLog:
         ("body", "conv2d_2_3"),
         ("blocks.0", "tanh_1_6"),
         ("sigm", "sigmoid_1_7"),
-        ("lstm", "lstm_1_12"),
-        ("lstm:1", "lstm_1_12"),
+        ("lstm[0]", "lstm_1_12"),
+        ("lstm:1[2]", "lstm_3_14"),
         (" tanh_1 ", "tanh_1_6"),
         (0, "input_1_0"),
         (-1, "output_1_15"),
@@ -68,7 +68,7 @@ def test_keys_that_work(log: tl.ModelLog, key: Any, label: str) -> None:
         ("blocks", "module 'blocks' was never called"),
         ("conv2d_1_1:2", "no pass 'conv2d_1_1:2': conv2d_1_1 has 1"),
         ("conv2d_1_1:0", "no pass 'conv2d_1_1:0'"),
-        ("body:3", "no pass 'body:3': body has 1"),
+        ("body:3", "no call 'body:3': the module was called once"),
         (99, "no operation 99: the log has 16, numbered 0 to 15"),
         (-17, "no operation -17"),
         ("", "no layer or module ''"),
@@ -136,7 +136,7 @@ def test_a_module_whose_calls_end_in_different_layers() -> None:
             return x.sin() if self.odd else x.cos()
 
     log = tl.log_forward_pass(Twice(), torch.rand(3))
-    with pytest.raises(tl.LayerNotFoundError, match="called 2 times; ask for one call: 'act:1'"):
+    with pytest.raises(tl.LayerNotFoundError, match="'act' returned 2 layers: sin_1_1, cos_1_3; ask for one: 'act:1'"):
         log["act"]
     assert (log["act:1"].layer_label, log["act:2"].layer_label) == ("sin_1_1", "cos_1_3")
 

@@ -6,18 +6,17 @@ graph has them: what may turn out to be meant is kept until the graph is there, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from torch import Tensor
 
-from ..selectors import Selection, Selector, described, is_certain, may_be_in_labels_of, may_be_label, split_pass
+from ..selectors import ASK, NO, YES, Answer, Modules, Predicate, Result, Seen, Selection, compile, described
 from .context import AskLater, OpInProgress
 from .keeping import Keeper, Sink, Transform
 from .naming import layer_type_of
 from .records import ModuleCall, Trace, Value
-
-#: How sure it is that a value is wanted.
-NO, PERHAPS, YES = 0, 1, 2
 
 
 class Failure(NamedTuple):
@@ -41,78 +40,73 @@ class Chooser:
     ) -> None:
         self.trace = trace
         self.keeper = keeper
-        self.selection = selection
+        self.matcher = compile(selection, Modules(trace.modules), "layers_to_save") if selection else None
         self.transform = transform
         self.sink = sink
         self.failure: Failure | None = None  # the first
-        self.everything = YES if selection is None else NO
-        self.parts: list[str] = []  # of labels
-        self.calls_of: dict[int, set[int | None]] = {}  # the wanted calls of each module; None for all
-        self.chosen: dict[Selector, set[int]] = {}  # by each predicate: indexes of values
-        self.undecided: dict[Selector, dict[int, OpInProgress]] = {}  # to be asked again when the graph is known
+        self.chosen: dict[Predicate, set[int]] = {}  # by each predicate: indexes of values
+        self.undecided: dict[Predicate, dict[int, OpInProgress]] = {}  # to be asked again when the graph is known
+        for predicate in self.matcher.predicates if self.matcher else ():
+            self.chosen[predicate], self.undecided[predicate] = set(), {}
         self._raw: set[int] = set()  # kept, not yet transformed or written
-        self._types: dict[str, int] = {}
-        numbers = {a: n for n, info in reversed(list(enumerate(trace.modules))) for a in info.all_addresses}
-        for selector in selection.selectors if selection else ():
-            self._add(selector, numbers)
-
-    def _add(self, selector: Selector, numbers: dict[str, int]) -> None:
-        if isinstance(selector, int):
-            self.everything = max(self.everything, PERHAPS)
-        elif isinstance(selector, str):
-            name, number = split_pass(selector)
-            module = numbers.get("" if name == "self" else name)
-            if module is not None:
-                self.calls_of.setdefault(module, set()).add(number)
-            if module is None or may_be_label(name):
-                self.parts.append(name)
-        else:
-            self.chosen[selector] = set()
-            self.undecided[selector] = {}
+        self._types: dict[str, Answer] = {}  # where the type decides
+        self._returned: dict[int, list[Result]] = {}  # the calls that returned each value
 
     # ---- what the tracer reports ----------------------------------------------------------------------------
 
     def consider(self, new: list[tuple[Value, Tensor]], module_call: int) -> None:
         """New values have come to be."""
         for value, tensor in new:
-            wanted = max(self.everything, self._type_wanted(value))
-            for predicate in self.chosen:
-                wanted = max(wanted, self._asked(predicate, value, module_call))
+            wanted = YES if self.matcher is None else self._wanted(value, module_call)
             if wanted:
                 self._keep(value, tensor, wanted == YES)
         new.clear()
 
     def module_left(self, call: ModuleCall, returned: list[tuple[Value, Tensor]]) -> None:
         """A module call has ended."""
-        passes = self.calls_of.get(call.module, ())
-        if call.number in passes or None in passes:
-            for value, tensor in returned:
-                if value.role != "param":
-                    self._keep(value, tensor, True)
+        if self.matcher is None or call.module not in self.matcher.modules_asked:
+            return
+        for position, (value, tensor) in enumerate(returned):
+            if value.role == "param":
+                continue
+            calls = self._returned.setdefault(value.index, [])
+            calls.append((call.module, call.number, position))
+            wanted = self._answer(layer_type_of(value, self.trace.calls), calls, partial(self._answered, value.index))
+            if wanted:
+                self._keep(value, tensor, wanted == YES)
 
     # ---- decisions ------------------------------------------------------------------------------------------
 
-    def _type_wanted(self, value: Value) -> int:
-        kind = layer_type_of(value, self.trace.calls)
-        wanted = self._types.get(kind)
+    def _wanted(self, value: Value, module_call: int) -> Answer:
+        layer_type = layer_type_of(value, self.trace.calls)
+        if self.chosen:
+            for predicate in self.chosen:
+                self._ask(predicate, value, module_call)
+            return self._answer(layer_type, [], partial(self._answered, value.index))
+        wanted = self._types.get(layer_type)
         if wanted is None:
-            possible = [part for part in self.parts if may_be_in_labels_of(part, kind)]
-            certain = any(is_certain(part) for part in possible)
-            wanted = self._types[kind] = YES if certain else PERHAPS if possible else NO
+            wanted = self._types[layer_type] = self._answer(layer_type, [], lambda predicate: NO)
         return wanted
 
-    def _asked(self, predicate: Selector, value: Value, module_call: int) -> int:
+    def _answer(self, layer_type: str, returned: list[Result], asked: Callable[[Predicate], Answer]) -> Answer:
+        """Is a value wanted? If only as the result of a module call that may still come, it is not yet."""
+        assert self.matcher is not None
+        seen = Seen(layer_type, returned=returned, asked=asked)
+        so_far = self.matcher.answer(seen)
+        return so_far and min(so_far, self.matcher.answer(seen._replace(not_returned=ASK)))
+
+    def _ask(self, predicate: Predicate, value: Value, module_call: int) -> None:
         record = OpInProgress(self.trace, value, module_call)
         try:
-            if predicate(record):  # type: ignore[operator]
+            if predicate(record):
                 self.chosen[predicate].add(value.index)
-                return YES
         except AskLater:
             self.undecided[predicate][value.index] = record
-            return PERHAPS
         except Exception as raised:
             self._failed(f"the predicate {described(predicate)}", value, raised)
-        return NO
+
+    def _answered(self, index: int, predicate: Predicate) -> Answer:
+        return YES if index in self.chosen[predicate] else ASK if index in self.undecided[predicate] else NO
 
     # ---- keeping --------------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from .._torch import UninitializedTensorMixin, no_torch_function
 from ..options import Options
+from ..selectors import Modules
 from . import rng
 from .choose import Chooser
 from .containers import tensors_in
@@ -161,6 +162,13 @@ def describe_modules(model: nn.Module, trace: Trace) -> list[nn.Module]:
         about = (names[0], tuple(names), kind.__name__, training, qualname)
         trace.modules.append(_new_info(ModuleInfo, about))
     return [module for module, _ in found.values()]
+
+
+def modules_of(model: nn.Module) -> Modules:
+    """The modules of a model, for selectors."""
+    trace = Trace(type(model).__name__)
+    describe_modules(model, trace)
+    return Modules(trace.modules)
 
 
 def _describe_tensors(modules: list[nn.Module], trace: Trace) -> Residents:

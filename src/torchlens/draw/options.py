@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
 from ..aliases import ARGUMENTS
 from ..errors import ArgumentError, near
+from ..selectors import Selection
 from .output.formats import FORMATS
 from .view.options import Chosen, ViewOptions
 
@@ -124,15 +125,9 @@ def _check_color_by(given: Any) -> None:
 
 
 def _chosen(name: str, given: Any) -> Chosen:
-    if given is None:
-        return ()
-    if isinstance(given, str):
-        return frozenset([given])
-    if callable(given):
+    if callable(given) and not isinstance(given, type):
         return given  # type: ignore[no-any-return]
-    if isinstance(given, Collection) and all(isinstance(address, str) for address in given):
-        return frozenset(given)
-    raise ArgumentError(f"{name} is a set of module addresses or a function of the module, not {given!r}")
+    return Selection.checked(() if given is None else given, name)
 
 
 def _check_override(name: str, given: Any) -> None:

@@ -12,7 +12,9 @@ from typing import Any
 
 from torch import nn
 
+from ..capture.session import modules_of
 from ..errors import LayerNotFoundError, near
+from ..selectors import Modules, Selection, modules_chosen
 from .options import DrawOptions, check_writable
 from .output.formats import FORMATS
 from .output.render import check_renderer, render
@@ -29,16 +31,17 @@ def check_before_the_run(options: DrawOptions, model: nn.Module | None = None) -
     check_renderer(options.renderer, options.vis_fileformat)
     check_writable(options.vis_outpath)
     if isinstance(model, nn.Module):
-        _check_addresses(options, {name for name, _ in model.named_modules(remove_duplicate=False)})
+        _check_addresses(options, modules_of(model))
 
 
-def _check_addresses(options: DrawOptions, known: set[str]) -> None:
+def _check_addresses(options: DrawOptions, modules: Modules) -> None:
     """Raise if the options name a module that the model hasn't. Whether it is called, only a run tells."""
-    alone = [options.module.partition(":")[0]] if options.module and options.module != "self" else []
-    for chosen in (alone, options.vis_expand, options.vis_collapse):
-        for address in () if callable(chosen) else chosen:
-            if address not in known:
-                raise LayerNotFoundError(f"no module {address!r}{near(address, filter(None, known))}")
+    alone = options.module.partition(":")[0] if options.module else "self"
+    if alone != "self" and alone not in modules.numbers:
+        raise LayerNotFoundError(f"no module {alone!r}{near(alone, filter(None, modules.numbers))}")
+    for argument, chosen in (("vis_expand", options.vis_expand), ("vis_collapse", options.vis_collapse)):
+        if isinstance(chosen, Selection):
+            modules_chosen(chosen, modules, argument)
 
 
 def draw(log: Drawable, options: DrawOptions) -> Path:

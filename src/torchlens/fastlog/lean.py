@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 
 from .._torch import UninitializedTensorMixin, no_torch_function
-from ..capture.containers import PLAIN, all_plain, flat_tensors
+from ..capture.containers import PLAIN, all_plain, flat_tensors, tensors_in
 from ..capture.functions import KNOWN, Function
 from ..capture.identity import Identity
 from ..capture.keeping import Keeper
@@ -92,7 +92,10 @@ class LeanTracer(Tracer):
         self.passes = 0
         self.sample_id: Any = None  # of the next pass
         self.may_stop = False  # is there someone who waits for the pass to be stopped?
-        self.asked = [observer.rules.asks_module(info.address) for info in structure.modules]  # about their calls
+        self.asked = [
+            observer.rules.asks_module(number) for number in range(len(structure.modules))
+        ]  # about their calls
+        self.asks_outputs = observer.rules.asks_outputs()
         self._operators: dict[Function, bool] = {}  # may they be called by an operator of the language?
         self.due: int | None = None  # a module whose call has begun, but not its forward
         self._surroundings = ExitStack()
@@ -419,10 +422,21 @@ class LeanTracer(Tracer):
             return
         try:
             self._at_module("module_exit", call, (result,))
+            if parent is None and result is not None:
+                self._at_end(result)
         finally:
             self.frame = parent
             if parent is None:
                 self._end_pass(sys.exc_info()[1] if result is None else None)
+
+    def _at_end(self, result: Any) -> None:
+        """The model has returned."""
+        observer = self.observer
+        if not observer.stopped and self.asks_outputs:
+            with no_torch_function():
+                for path, tensor in tensors_in(result):
+                    observer.output(path, tensor)
+        observer.check_names()
 
     def _pass_by(self, kind: str, frame: Frame, container: tuple[Any, ...]) -> None:
         """A module call begins or ends that nothing depends on: it is counted, and remembered if there is a history."""
@@ -455,10 +469,11 @@ class LeanTracer(Tracer):
             with no_torch_function():
                 alone = len(container) == 1 and type(container[0]) is Tensor
                 tensors: list[Tensor] = [container[0]] if alone else flat_tensors(container)
-                for tensor in tensors:
-                    if self._name(tensor) is None:
+                names = [self._name(tensor) for tensor in tensors]
+                for tensor, name in zip(tensors, names, strict=True):
+                    if name is None:
                         self.keeper.mark_foreign(tensor)
-                observer.module(kind, frame, tensors)
+                observer.module(kind, frame, tensors, names)
         finally:
             self.busy = busy
         observer.end_if_stopped()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -36,6 +36,7 @@ class Observer:
         self.history = History(history_size) if rules.remembers else None
         self.trail: list[Event] | None = None  # every event, if someone wants to try other rules on them
         self.values_of: dict[int, list[int]] = {}  # and the values of each, by its index
+        self.names_of: dict[int, Sequence[Name | None]] = {}  # and the names of what a module call returned
         self.failure: TorchLensError | None = None  # the first; the forward pass goes on
         self.stopped = False  # whatever still happens in this pass is not looked at
         self._left = False
@@ -53,6 +54,7 @@ class Observer:
         self.rollout = rollout
         self.stopped = self._left = False
         self.rules.stop.matched.clear()
+        self.rules.op.begin()
         self.total = self.module_events = 0
         self.tallies, self._by_type = {}, {}  # names of kept records refer to the tallies, so they are not used again
         if self.history is not None:
@@ -73,12 +75,10 @@ class Observer:
             tally = self._by_type[layer_type] = Tally(layer_type)
             rules = self.rules
             tally.spec = rules.promoted(rules.op.always(layer_type))
-            asked = rules.op.may_want(layer_type) or rules.stop.may_want(layer_type)
+            unsure = bool(rules.op.unsure(layer_type))
             everything = self.history is not None or self.trail is not None
-            tally.looked_at = asked or everything or tally.spec is not None
-            tally.kept_unasked = tally.spec == AS_IT_IS and not (
-                (asked and rules.names_some) or everything or self.stopping
-            )
+            tally.looked_at = unsure or everything or tally.spec is not None or rules.stop.may_want(layer_type)
+            tally.kept_unasked = tally.spec == AS_IT_IS and not (unsure or everything or self.stopping)
         return tally
 
     def count(self, tally: Tally) -> Name:
@@ -122,20 +122,45 @@ class Observer:
             self._after(event)
         return record
 
-    def module(self, kind: str, frame: Frame, tensors: list[Tensor]) -> list[Record]:
+    def output(self, path: str, tensor: Tensor) -> Record | None:
+        """A tensor that the model returned. It is kept if its path or its label is meant."""
+        tally, number, total = self.tally_for("output"), self.next_number, self.total
+        self.total = total + 1
+        tally.count += 1
+        about = ("output", number, self.rollout, None, (tally, tally.count, total), None, facts_of(tensor))
+        event = Event(*about)
+        history = self.history or _NO_PAST
+        try:
+            if tally.spec is not None or self.rules.op.names(event, history, path):
+                return self._keep(event, tensor, tally.spec or self.rules.promoted(AS_IT_IS) or AS_IT_IS)
+        except Exception as raised:
+            self._failed(event, raised)
+        return None
+
+    def check_names(self) -> None:
+        """At the end of a pass: was a name that the user gave ambiguous?"""
+        try:
+            if not self.stopped:
+                self.rules.op.check_names()
+        except TorchLensError as error:
+            self.failure = self.failure or error
+
+    def module(
+        self, kind: str, frame: Frame, tensors: list[Tensor], names: Sequence[Name | None]
+    ) -> list[Record | None]:
         """A module call begins, with these tensors among its arguments, or ends, with these among its results."""
         number = self.next_number
         self.module_events += 1
         facts = [facts_of(tensor) for tensor in tensors]
         position = 0 if len(tensors) > 1 else None
         first = Event(kind, number, self.rollout, frame, None, position, facts[0] if facts else None)
-        records: list[Record] = []
+        records: list[Record | None] = []
         try:
-            spec = self.rules.spec_for_module(first, self.history or _NO_PAST)
-            if spec is not None:
-                events = [first, *(first.beside(i, facts[i]) for i in range(1, len(tensors)))]
-                given: list[Tensor | None] = [*tensors] or [None]
-                records = [self._keep(event, tensor, spec) for event, tensor in zip(events, given, strict=True)]
+            specs = self.rules.specs_for_module(first, self.history or _NO_PAST, names or [None])
+            for position, spec in enumerate(specs):
+                event = first.beside(position, facts[position]) if position else first
+                tensor = tensors[position] if tensors else None
+                records.append(self._keep(event, tensor, spec) if spec is not None else None)
         except Exception as raised:
             self._failed(first, raised)
         self._after(first)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
 
 from ..capture import rng
 from ..capture.arguments import model_arguments
-from ..capture.session import run_traced
-from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError
+from ..capture.session import modules_of, run_traced
+from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError, SeveralOutputsWarning
+from ..log.apply_selection import apply_selection
 from ..log.model_log import ModelLog
-from ..log.settle import settle
 from ..options import Options
-from ..selectors import Selection, described, split_pass
-from .recorder import Recorder, addresses_of
+from ..selectors import Returned, Selection, compile, described
+from ..words import counted
+from .recorder import Recorder
+from .recording import Record
 
 
 def pluck(
@@ -36,52 +38,52 @@ def pluck(
 
     Args:
         model, input_args, input_kwargs, random_seed: as in `log_forward_pass`.
-        layers: one selector or a list: module addresses such as "features.6" or "fc:2" (the first tensor that the
-            module returned), labels, numbers. A selector must mean one operation. If all are modules, the forward
-            pass ends when the last of them has returned; otherwise it runs to the end.
+        layers: one selector or a list: module addresses such as "features.6", "fc:2" or "attn[1]" (of several
+            tensors that a module returned, the second), labels, numbers. A selector must mean one operation. If all
+            are modules, the forward pass ends when the last of them has returned; otherwise it runs to the end.
     """
-    several = isinstance(layers, Iterable) and not isinstance(layers, str)
-    selectors = Selection.checked(layers, "layers").selectors
-    if not selectors or any(callable(selector) for selector in selectors):
+    several = isinstance(layers, Iterable) and not isinstance(layers, (str, type))
+    selection = Selection.checked(layers, "layers")
+    if not selection.selectors:
+        raise ArgumentError("layers: an empty list chooses nothing")
+    kinds = compile(selection, modules_of(model), "layers").kinds if isinstance(model, nn.Module) else []
+    if any(kind.predicates() for kind in kinds):
         raise ArgumentError("layers: pluck takes names and numbers of single layers; fastlog.record takes functions")
-    addresses = addresses_of(model) if isinstance(model, nn.Module) else {}
-    if all(isinstance(selector, str) and split_pass(selector)[0] in addresses for selector in selectors):
-        found = _from_modules(model, input_args, input_kwargs, selectors, addresses, random_seed)
+    modules = [kind for kind in kinds if isinstance(kind, Returned) and kind.is_one_module]
+    if kinds and len(modules) == len(kinds):
+        found = _from_modules(model, input_args, input_kwargs, modules, random_seed)
     else:
-        found = _from_log(model, input_args, input_kwargs, selectors, random_seed)
-    return found if several else found[selectors[0]]
+        found = _from_log(model, input_args, input_kwargs, selection.selectors, random_seed)
+    return found if several else found[selection.selectors[0]]
 
 
 def _from_modules(
-    model: nn.Module,
-    input_args: Any,
-    input_kwargs: Any,
-    selectors: tuple[Any, ...],
-    addresses: Mapping[str, str],
-    random_seed: int | None,
+    model: nn.Module, input_args: Any, input_kwargs: Any, modules: Sequence[Returned], random_seed: int | None
 ) -> dict[Any, Tensor]:
     """Stop when the first call, or the one that is asked for, of each module has returned."""
-    calls = {selector: _call(selector, addresses) for selector in selectors}
-    wanted = [f"{address or 'self'}:{number}" for address, number in calls.values()]
+    infos = modules_of(model).infos
+    wanted = [f"{infos[min(kind.numbers)].address or 'self'}:{kind.call or 1}" for kind in modules]
     if random_seed is not None:
         rng.begin(Options.checked(random_seed=random_seed).random_seed)
     with warnings.catch_warnings(), Recorder(model, keep_module=wanted, stop_after=wanted) as recorder:
         warnings.simplefilter("ignore", FidelityWarning)  # what is not found is an error below
         recorder.log(input_args, input_kwargs)
-    found: dict[Any, Tensor] = {}
-    for selector, label in zip(selectors, wanted, strict=True):
-        records = recorder.recording.by_label.get(label)
-        if not records:
-            raise LayerNotFoundError(f"nothing is chosen by {described(selector)}: the module was not called so often")
-        if records[0].activation is None:
-            raise LayerNotFoundError(f"module {selector!r} returned no tensor")
-        found[selector] = records[0].activation
-    return found
+    by_label = recorder.recording.by_label
+    return {kind.said: _result(kind, by_label.get(label, [])) for kind, label in zip(modules, wanted, strict=True)}
 
 
-def _call(selector: str, addresses: Mapping[str, str]) -> tuple[str, int]:
-    name, number = split_pass(selector)
-    return addresses[name], number or 1
+def _result(kind: Returned, records: Sequence[Record]) -> Tensor:
+    """The tensor that is meant, among those that a module call returned."""
+    said, tensors = described(kind.said), [record.activation for record in records if record.activation is not None]
+    if not records:
+        raise LayerNotFoundError(f"nothing is chosen by {said}: the module was not called so often")
+    if not tensors:
+        raise LayerNotFoundError(f"module {said} returned no tensor")
+    if kind.index is not None and kind.index >= len(tensors):
+        raise LayerNotFoundError(f"nothing is chosen by {said}: the module returned {counted(len(tensors), 'tensor')}")
+    if kind.index is None and len(tensors) > 1:
+        warnings.warn(kind.first_of(len(tensors)), SeveralOutputsWarning, stacklevel=5)
+    return tensors[kind.index or 0]
 
 
 def _from_log(
@@ -93,13 +95,16 @@ def _from_log(
     if error is not None:
         raise error
     log = ModelLog(recording)
-    settle(log)
+    apply_selection(log)
     found: dict[Any, Tensor] = {}
     for selector in selectors:
-        places = log._lookup.places(selector) if isinstance(selector, str) else log._lookup.chosen(selector)
+        # A log counts what it lists, a selector the whole graph.
+        numbered = isinstance(selector, int)
+        places = log._lookup.chosen(Selection((selector,)), "layers") if numbered else log._lookup.single(selector)
         if len(places) > 1:
             label = log.graph.label(places[0])
-            raise ArgumentError(f"{selector!r} means {len(places)} operations; ask for one of them, such as {label!r}")
+            said = described(selector)
+            raise ArgumentError(f"{said} means {len(places)} operations; ask for one of them, such as {label!r}")
         value = log.graph.entries[places[0]].saved
         assert value is not None
         found[selector] = value

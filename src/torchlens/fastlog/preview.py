@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,15 +11,17 @@ from torch import nn
 from ..capture.arguments import model_arguments
 from ..capture.keeping import Keeper
 from ..capture.records import Trace
+from ..capture.session import modules_of
 from ..errors import ArgumentError
 from ..log.layer_log import LayerLog
 from ..log.model_log import ModelLog
 from ..options import Options
+from ..selectors import Modules
 from ..words import counted, human_size, shape_words
 from .context import FIELDS, RecordContext
-from .events import Event, History
+from .events import Event, History, Name
 from .observe import Observer, failure_of
-from .recorder import addresses_of, check_history_size, run_once
+from .recorder import check_history_size, run_once
 from .recording import data_frame
 from .rules import Rules
 from .spec import CaptureSpec
@@ -52,15 +54,15 @@ def dry_run(
     arguments are those of `tl.fastlog.record`.
     """
     args, kwargs = model_arguments(model, input_args, input_kwargs)
-    addresses, size = addresses_of(model), check_history_size(history_size)
+    modules, size = modules_of(model), check_history_size(history_size)
     rules = Rules(  # wrong arguments are noticed before the run
-        addresses, keep_op=keep_op, keep_module=keep_module, default_op=default_op, default_module=default_module
+        modules, keep_op=keep_op, keep_module=keep_module, default_op=default_op, default_module=default_module
     )
-    observer = Observer(Rules(addresses, keep_op=lambda ctx: False), Keeper(), size, lambda record: None)
+    observer = Observer(Rules(modules, keep_op=lambda ctx: False), Keeper(), size, lambda record: None)
     observer.trail = []
     options = Options.checked(layers_to_save=None, random_seed=random_seed)
     structure = run_once(model, args, kwargs, options, observer)
-    return Preview(Run(structure, observer.trail, observer.values_of, addresses, size), rules)
+    return Preview(Run(structure, observer.trail, observer.values_of, observer.names_of, modules, size), rules)
 
 
 class Run(NamedTuple):
@@ -69,7 +71,8 @@ class Run(NamedTuple):
     structure: Trace
     events: list[Event]
     values_of: dict[int, list[int]]  # the values of each event, by its index
-    addresses: Mapping[str, str]
+    names_of: dict[int, Sequence[Name | None]]  # the names of what a module call returned, by its index
+    modules: Modules
     history_size: int
 
 
@@ -97,7 +100,7 @@ class Preview:
     def __init__(self, run: Run, rules: Rules) -> None:
         self._run = run
         self._events = run.events
-        self._specs = _specs(run.events, rules, run.history_size)
+        self._specs = _specs(run, rules)
 
     def retry(
         self,
@@ -109,7 +112,7 @@ class Preview:
     ) -> Preview:
         """The same run with another choice; the model does not run again."""
         rules = Rules(
-            self._run.addresses,
+            self._run.modules,
             keep_op=keep_op,
             keep_module=keep_module,
             default_op=default_op,
@@ -201,22 +204,23 @@ class Preview:
         return {**drawing, "vis_node_overrides": look}
 
 
-def _specs(events: list[Event], rules: Rules, history_size: int) -> list[CaptureSpec | None]:
+def _specs(run: Run, rules: Rules) -> list[CaptureSpec | None]:
     """How each event would be kept."""
-    history = History(history_size)
+    history = History(run.history_size)
     specs = []
-    for event in events:
+    for event in run.events:
         try:
-            specs.append(_spec(event, rules, history))
+            specs.append(_spec(event, rules, history, run.names_of.get(event.number, [None])))
         except Exception as raised:
             raise failure_of(rules, event, raised) from raised
         history.add(event)
     return specs
 
 
-def _spec(event: Event, rules: Rules, history: History) -> CaptureSpec | None:
+def _spec(event: Event, rules: Rules, history: History, names: Sequence[Name | None]) -> CaptureSpec | None:
     if event.name is None:
-        return rules.spec_for_module(event, history)
+        specs = rules.specs_for_module(event, history, names)
+        return next((spec for spec in specs if spec is not None), None)
     event.name[0].spec = rules.op.always(event.name[0].layer_type)
     return rules.spec_for_op(event, history)
 

@@ -14,9 +14,9 @@ from torch import nn
 
 from ..capture.arguments import model_arguments
 from ..capture.keeping import Keeper
-from ..capture.modules import named_modules, watch_modules
+from ..capture.modules import watch_modules
 from ..capture.records import Trace
-from ..capture.session import run_traced
+from ..capture.session import modules_of, run_traced
 from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError
 from ..log.model_log import ModelLog
 from ..options import Options
@@ -74,7 +74,7 @@ def record(
     args, kwargs = model_arguments(model, input_args, input_kwargs)
     options = Options.checked(layers_to_save=None, random_seed=random_seed)
     rules = Rules(
-        addresses_of(model),
+        modules_of(model),
         keep_op=keep_op,
         keep_module=keep_module,
         default_op=default_op,
@@ -134,6 +134,8 @@ def run_once(model: nn.Module, args: list[Any], kwargs: dict[str, Any], options:
     make_tracer = partial(StructuralTracer, observer=observer)
     structure, error = run_traced(model, args, kwargs, options, make_tracer=make_tracer)
     structure.chooser = None
+    if error is None:
+        observer.check_names()
     if error is not None and not isinstance(error, Stopped):
         raise error
     if observer.failure is not None:
@@ -182,7 +184,7 @@ class Recorder:
         check_storage(save_to, keep_in_memory, train_mode)
         self._model = model
         self._rules = Rules(
-            addresses_of(model),
+            modules_of(model),
             keep_op=keep_op,
             keep_module=keep_module,
             default_op=default_op,
@@ -256,15 +258,6 @@ class Recorder:
     def __len__(self) -> int:
         """How many records there are so far."""
         return len(self._kept.records) if self._kept is not None else 0
-
-
-def addresses_of(model: nn.Module) -> dict[str, str]:
-    """The address by which each module is known, by every address that it has; the model itself is "self"."""
-    first: dict[int, str] = {}
-    names = list(named_modules(model))
-    for address, module in names:
-        first.setdefault(id(module), address)
-    return {address or "self": first[id(module)] for address, module in names}
 
 
 def check_history_size(size: Any) -> int:

@@ -1,18 +1,33 @@
 """Which events are wanted: selectors, sorted by what it takes to decide them.
 
-Parts of type names are decided once for each type, modules once for each module; labels and numbers need the event,
-predicates its context.
+Parts of type names are decided once for each type, and it is known of each module whether its calls matter. Labels and
+numbers need the event, predicates its context.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-from ..errors import ArgumentError, LayerNotFoundError, near
-from ..selectors import Selection, Selector, described, is_certain, may_be_in_labels_of, may_be_label, split_pass
+from ..errors import ArgumentError, LayerNotFoundError
+from ..selectors import (
+    NO,
+    YES,
+    Answer,
+    Kind,
+    Matcher,
+    ModuleTable,
+    Named,
+    Result,
+    Seen,
+    Selection,
+    Word,
+    compile,
+    described,
+)
 from .context import RecordContext
-from .events import Event, Frame, History
+from .events import Event, Frame, History, Name, label_of
 from .spec import AS_IT_IS, CaptureSpec, as_spec
 
 Predicate = Callable[[RecordContext], Any]
@@ -21,101 +36,133 @@ Predicate = Callable[[RecordContext], Any]
 class Rule:
     """What one argument, such as `keep_op`, chooses."""
 
-    def __init__(self, argument: str, wanted: Any, addresses: Mapping[str, str], *, modules_only: bool = False) -> None:
+    def __init__(self, argument: str, wanted: Any, modules: ModuleTable, *, modules_only: bool = False) -> None:
         self.argument = argument
+        self.modules_only = modules_only
         self.everything: CaptureSpec | None = None
-        self.parts: list[str] = []  # of labels; decided by the type, if they are certain
-        self.numbers: set[int] = set()
-        self.calls_of: dict[str, set[int | None]] = {}  # wanted calls of modules, by address; None for all
-        self.predicates: list[Predicate] = []
-        self.named: dict[Any, Any] = {}  # the selectors that must choose something, by what is known here as
-        self.matched: set[Any] = set()
-        self._possible: dict[str, list[str]] = {}  # the parts that labels of a type may have
-        if wanted is None or wanted is False:
-            return
+        matcher = Matcher([], argument)
         if wanted is True or isinstance(wanted, CaptureSpec) or (isinstance(wanted, str) and wanted == "all"):
             self.everything = as_spec(wanted)
-            return
-        for selector in Selection.checked(wanted, argument).selectors:
-            self._add(selector, addresses, modules_only)
+        elif wanted is not None and wanted is not False:
+            matcher = compile(Selection.checked(wanted, argument), modules, argument, modules_only=modules_only)
+        alone = {kind: kind.predicates()[0] for kind in matcher.kinds if kind.said in kind.predicates()}
+        self.predicates: list[Predicate] = list(alone.values())  # what they return says how to keep a value
+        self.kinds = [kind for kind in matcher.kinds if kind not in alone]
+        self.modules_asked: set[int] = set()  # whose calls matter
+        self.matched: set[Any] = set()  # the kinds and predicates that have chosen something
+        self._unsure: dict[str, list[Kind]] = {}  # the kinds for which a type does not decide
+        self._returned: dict[int, list[Result]] = {}  # the module calls that returned each value
+        self._namesakes = {kind: Namesakes(kind) for kind in self.kinds if isinstance(kind, Named) and kind.is_label}
+        for kind in self.kinds:
+            if modules_only:
+                self._add_modules(kind, len(modules.infos))
+            else:
+                self._add_operations(kind)
 
-    def _add(self, selector: Selector, addresses: Mapping[str, str], modules_only: bool) -> None:
-        if callable(selector):
-            self.predicates.append(selector)
-        elif isinstance(selector, int):
-            if selector < 0 or modules_only:
-                what = "a module" if modules_only else "an operation from the end"
-                raise ArgumentError(f"{self.argument}: {selector} can't choose {what} while the model runs")
-            self.numbers.add(selector)
-            self.named[selector] = selector
-        else:
-            self._add_name(selector, addresses, modules_only)
+    def _add_modules(self, kind: Kind, total: int) -> None:
+        numbers = set(range(total)) if kind.predicates() else kind.modules(total)
+        if not numbers:
+            raise LayerNotFoundError(f"{self.argument}: {described(kind.said)}: the model has no such module")
+        self.modules_asked |= numbers
 
-    def _add_name(self, selector: str, addresses: Mapping[str, str], modules_only: bool) -> None:
-        name, number = split_pass(selector)
-        address = addresses.get(name)
-        if address is not None:
-            self.calls_of.setdefault(address, set()).add(number)
-            self.named[address, number] = selector
-        elif modules_only:
-            raise LayerNotFoundError(
-                f"{self.argument}: the model has no module {name!r}{near(name, addresses)}; "
-                "a function of the context chooses by module_type"
-            )
-        elif number is not None and may_be_label(name):
+    def _add_operations(self, kind: Kind) -> None:
+        self.modules_asked |= kind.modules_asked()
+        if kind.needs_graph:
             raise ArgumentError(
-                f"{self.argument}: {selector!r} is a pass of a layer, which only a whole log knows; "
+                f"{self.argument}: {described(kind.said)} can be decided only when the whole graph is known; "
                 "log_forward_pass(..., layers_to_save=...) takes it, and here a module's call such as 'fc:2'"
             )
-        else:
-            self.parts.append(name)
-            self.named[name] = selector
 
     @property
     def is_empty(self) -> bool:
-        return not (self.everything or self.parts or self.numbers or self.calls_of or self.predicates)
-
-    @property
-    def asks_each(self) -> bool:
-        """Must every operation be looked at?"""
-        return bool(self.numbers or self.predicates)
+        return not (self.everything or self.kinds or self.predicates)
 
     @property
     def names_some(self) -> bool:
         """Does it choose by anything that a type does not decide?"""
-        return bool(self.numbers) or not all(is_certain(part) for part in self.parts)
+        return bool(self._namesakes) or not all(kind.by_type for kind in self.kinds)
+
+    def begin(self) -> None:
+        """A new forward pass."""
+        self._returned.clear()
+        for namesakes in self._namesakes.values():
+            namesakes.clear()
+
+    # ---- operations -----------------------------------------------------------------------------------------
 
     def always(self, layer_type: str) -> CaptureSpec | None:
         """How to keep all operations of this type; None if the type does not decide."""
         if self.everything is not None:
             return self.everything
-        found = [part for part in self.parts if is_certain(part) and may_be_in_labels_of(part, layer_type)]
+        found = [kind for kind in self.kinds if kind.answer(Seen(layer_type)) == YES]
         self.matched.update(found)
         return AS_IT_IS if found else None
 
-    def may_want(self, layer_type: str) -> bool:
-        return self.asks_each or any(may_be_in_labels_of(part, layer_type) for part in self.parts)
+    def unsure(self, layer_type: str) -> list[Kind]:
+        """The kinds that may mean an operation of this type, or may not."""
+        found = self._unsure.get(layer_type)
+        if found is None:
+            found = [kind for kind in self.kinds if kind.answer(Seen(layer_type)) not in (NO, YES)]
+            found += [kind for kind, namesakes in self._namesakes.items() if namesakes.word.of_type(layer_type)]
+            self._unsure[layer_type] = found
+        return found
 
-    def names(self, event: Event) -> bool:
-        """Is the operation chosen by its label or number?"""
+    def may_want(self, layer_type: str) -> bool:
+        return bool(self.predicates or self.unsure(layer_type) or self.always(layer_type))
+
+    def names(self, event: Event, history: History, path: str | None = None) -> bool:
+        """Is the operation chosen by its label, its number or, if it is an output, its path?"""
         assert event.name is not None
-        layer_type, number = event.name[0].layer_type, event.name[2]
-        found: list[Any] = [number] if number in self.numbers else []
-        possible = self._possible.get(layer_type)
-        if possible is None:
-            possible = [part for part in self.parts if may_be_in_labels_of(part, layer_type)]
-            self._possible[layer_type] = possible
-        found += [part for part in possible if _fits(part, event.label)]
+        tally, _, number = event.name
+        kinds = self.unsure(tally.layer_type)
+        if not kinds:
+            return False
+        asked = partial(self._answer_of, event, history)
+        seen = Seen(tally.layer_type, event.label, number, path=path, asked=asked)
+        found = [kind for kind in kinds if kind.answer(seen) == YES]
+        for namesakes in self._namesakes.values():
+            if namesakes.word.fits(event.label):
+                namesakes.layers.add(number)
+        self.matched.update(found)
+        return bool(found)
+
+    def _answer_of(self, event: Event, history: History, predicate: Predicate) -> Answer:
+        """Of a predicate in a combination."""
+        given = predicate(RecordContext(event, history))
+        if given is not None and not isinstance(given, bool):
+            raise ArgumentError(
+                f"{self.argument}: in a combination the predicate {described(predicate)} returns True or False, "
+                f"not {given!r} as for {event.label}"
+            )
+        return YES if given else NO
+
+    # ---- module calls ---------------------------------------------------------------------------------------
+
+    def returned(self, event: Event, position: int, name: Name | None, history: History) -> bool:
+        """Is this tensor of what a module call returned chosen?"""
+        frame = event.frame
+        assert frame is not None
+        if frame.module not in self.modules_asked:
+            return False
+        call, asked = (frame.module, frame.number, position), partial(self._answer_of, event, history)
+        if name is None or self.modules_only:
+            seen = Seen(None, returned=[call], asked=asked)
+        else:
+            calls = self._returned.setdefault(name[2], [])
+            calls.append(call)
+            seen = Seen(name[0].layer_type, label_of(name), name[2], calls, asked=asked)
+        found = [kind for kind in self.kinds if kind.answer(seen) == YES]
+        for kind in found:
+            if kind in self._namesakes and name is not None:
+                self._namesakes[kind].results.add(name[2])
         self.matched.update(found)
         return bool(found)
 
     def calls(self, frame: Frame) -> bool:
         """Is this module call chosen?"""
-        if frame.address not in self.calls_of:
-            return False
-        numbers = self.calls_of[frame.address]
-        found = [number for number in (None, frame.number) if number in numbers]
-        self.matched.update((frame.address, number) for number in found)
+        seen = Seen(None, returned=[(frame.module, frame.number, None)])
+        found = [kind for kind in self.kinds if kind.answer(seen) == YES]
+        self.matched.update(found)
         return bool(found)
 
     def asked(self, event: Event, history: History) -> Any:
@@ -140,15 +187,30 @@ class Rule:
         return given
 
     def unmatched(self) -> list[Any]:
-        """The selectors by name or number that chose nothing."""
-        return [selector for key, selector in self.named.items() if key not in self.matched]
+        """The selectors, but for predicates, that chose nothing."""
+        return [kind.said for kind in self.kinds if kind not in self.matched]
+
+    def check_names(self) -> None:
+        """After a whole pass: a name that means a module and a layer is an error."""
+        for kind, namesakes in self._namesakes.items():
+            if namesakes.layers and namesakes.layers != namesakes.results:
+                raise LayerNotFoundError(
+                    f"{self.argument}: {kind.said!r} is the module {'self.' + str(kind.said)!r} and the layer number "
+                    f"{min(namesakes.layers)}; ask for one by that name or number"
+                )
 
 
-def _fits(part: str, label: str) -> bool:
-    """Does a label have this part? Whole labels, short or not, fit nothing else: `relu_1` is not `relu_10`."""
-    if may_be_label(part):
-        return label == part or label.rpartition("_")[0] == part
-    return part in label
+class Namesakes:
+    """The values that a name means as a label, and those that it means as a module."""
+
+    def __init__(self, kind: Named) -> None:
+        self.word = Word(str(kind.said))
+        self.layers: set[int] = set()
+        self.results: set[int] = set()
+
+    def clear(self) -> None:
+        self.layers.clear()
+        self.results.clear()
 
 
 class Rules:
@@ -156,7 +218,7 @@ class Rules:
 
     def __init__(
         self,
-        addresses: Mapping[str, str],
+        modules: ModuleTable,
         *,
         keep_op: Any = None,
         keep_module: Any = None,
@@ -165,9 +227,9 @@ class Rules:
         stop_after: Any = None,
         train_mode: bool = False,
     ) -> None:
-        self.op = Rule("keep_op", keep_op, addresses)
-        self.module = Rule("keep_module", keep_module, addresses, modules_only=True)
-        self.stop = Rule("stop_after", stop_after, addresses)
+        self.op = Rule("keep_op", keep_op, modules)
+        self.module = Rule("keep_module", keep_module, modules, modules_only=True)
+        self.stop = Rule("stop_after", stop_after, modules)
         self.default_op = _default(default_op, "default_op")
         self.default_module = _default(default_module, "default_module")
         self.train_mode = train_mode
@@ -201,7 +263,7 @@ class Rules:
     def spec_for_op(self, event: Event, history: History) -> CaptureSpec | None:
         """How to keep an operation, an input or a buffer."""
         assert event.name is not None
-        named = self.names_some and self.op.names(event)
+        named = self.names_some and self.op.names(event, history)
         decided: CaptureSpec | None = event.name[0].spec
         if decided is not None or named:
             return decided or self.promoted(AS_IT_IS)
@@ -217,22 +279,29 @@ class Rules:
             return None
         return self.promoted(self.default_op if answer is None else as_spec(answer))
 
-    def spec_for_module(self, event: Event, history: History) -> CaptureSpec | None:
-        assert event.frame is not None
+    def specs_for_module(
+        self, event: Event, history: History, names: Sequence[Name | None]
+    ) -> list[CaptureSpec | None]:
+        """How to keep each tensor of a module call: those that it was given, or those that it returned."""
         if self.module.everything is not None:
-            return self.promoted(self.module.everything)
-        if event.kind == "module_exit" and (self.op.calls(event.frame) or self.module.calls(event.frame)):
-            return self.promoted(AS_IT_IS)
-        if not self.module.predicates:
-            return None
+            return [self.promoted(self.module.everything)] * len(names)
+        specs: list[CaptureSpec | None] = [None] * len(names)
+        if event.kind == "module_exit":
+            for position, name in enumerate(names):
+                ways = [rule.returned(event, position, name, history) for rule in (self.op, self.module)]
+                specs[position] = self.promoted(AS_IT_IS) if any(ways) else None
+        if not self.module.predicates or None not in specs:
+            return specs
         answer = self.module.asked(event, history)
-        return self.promoted(self.default_module if answer is None else as_spec(answer))
+        asked = self.promoted(self.default_module if answer is None else as_spec(answer))
+        return [spec or asked for spec in specs]
 
     def stops(self, event: Event, history: History) -> bool:
         """Has everything happened that the run is to stop after?"""
         stop = self.stop
         if event.name is not None:
-            stop.names(event)
+            stop.matched.update(kind for kind in stop.kinds if kind.answer(Seen(event.name[0].layer_type)) == YES)
+            stop.names(event, history)
         elif event.kind == "module_exit":
             assert event.frame is not None
             stop.calls(event.frame)
@@ -241,11 +310,15 @@ class Rules:
                 stop.matched.add(predicate)
         return not stop.unmatched() and stop.matched.issuperset(stop.predicates)
 
-    def asks_module(self, address: str) -> bool:
+    def asks_module(self, number: int) -> bool:
         """May something happen because of a call of this module?"""
         if self.module.everything is not None or self.module.predicates or self.stop.predicates:
             return True
-        return any(address in rule.calls_of for rule in self.all_rules)
+        return any(number in rule.modules_asked for rule in self.all_rules)
+
+    def asks_outputs(self) -> bool:
+        """May something that the model returned be meant by its path or its label?"""
+        return any(kind.answer(Seen("output")) != NO for kind in self.op.kinds)
 
 
 def _default(given: Any, argument: str) -> CaptureSpec | None:

@@ -82,6 +82,8 @@ class Watch:
     def _value(self, value: Value, tensor: Tensor, frame: Frame | None) -> None:
         observer = self.observer
         if value.role == "output":
+            if observer.rules.asks_outputs():
+                _save(value, observer.output(value.address or "", tensor))
             return
         if observer.trail is not None:
             observer.values_of[observer.next_number] = [value.index]
@@ -113,7 +115,8 @@ class Watch:
         self.frames[place] = frame
         if self._looks_at(frame):
             with no_torch_function():
-                self.observer.module("module_enter", frame, flat_tensors(arguments))
+                tensors = flat_tensors(arguments)
+                self.observer.module("module_enter", frame, tensors, [None] * len(tensors))
             self.observer.end_if_stopped()
         else:
             self.observer.module_events += 1
@@ -126,16 +129,18 @@ class Watch:
         if not self._looks_at(frame):
             self.observer.module_events += 1
             return
+        names = [self.names.get(value.index) if value.role != "param" else None for value, _ in returned]
         if self.observer.trail is not None:
             self.observer.values_of[self.observer.next_number] = [value.index for value, _ in returned]
-        records = self.observer.module("module_exit", frame, [tensor for _, tensor in returned])
+            self.observer.names_of[self.observer.next_number] = names
+        records = self.observer.module("module_exit", frame, [tensor for _, tensor in returned], names)
         for (value, _), record in zip(returned, records, strict=False):
             _save(value, record)
         self.observer.end_if_stopped()
 
     def _looks_at(self, frame: Frame) -> bool:
         observer = self.observer
-        return observer.history is not None or observer.trail is not None or observer.rules.asks_module(frame.address)
+        return observer.history is not None or observer.trail is not None or observer.rules.asks_module(frame.module)
 
 
 def _parents(call: Call, names: dict[int, Name]) -> list[Name]:

@@ -54,6 +54,13 @@ class Graph:
         return label if len(self.layer_entries[layer]) == 1 else f"{label}:{self.passes[place]}"
 
     @cached_property
+    def layer_numbers(self) -> dict[str, int]:
+        """Layers by full and by short label: `conv2d_3_7`, `conv2d_3`."""
+        names = zip(self.layer_types, self.layer_type_nums, strict=True)
+        short = {f"{layer_type}_{number}": layer for layer, (layer_type, number) in enumerate(names)}
+        return short | {label: layer for layer, label in enumerate(self.layer_labels)}
+
+    @cached_property
     def listed(self) -> list[int]:
         """The entries that the log lists: all, or those that were chosen to be saved."""
         chosen = self.trace.listed

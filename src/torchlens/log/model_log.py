@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,16 +22,17 @@ from ..capture.within import trace_of
 from ..errors import ArgumentError, FidelityWarning, PassNeededError
 from ..graph.graph import Graph
 from ..options import Options
+from ..selectors import Combination, Selection, Selector, numbered
 from ..words import human_size
 from . import text
 from .accessor import Accessor
+from .apply_autograd import apply_autograd_options
+from .apply_selection import apply_selection
 from .backward import BackwardPass, GradFnLog, check_loss, gradients_of, memory_of
 from .layer_log import LayerLog
-from .lookup import Lookup, numbered
+from .lookup import Lookup
 from .module_log import ModuleLog, modules_of
 from .op_log import OpLog
-from .settle import settle
-from .settle_autograd import settle_autograd
 from .summary import Text, summarize
 from .tables import Tabular
 from .tensor_logs import BufferLog, ParamLog, buffers_of, params_of
@@ -110,23 +112,33 @@ class ModelLog(Tabular, Aliased):
     def __getitem__(self, key: slice) -> list[OpLog]: ...
 
     @overload
-    def __getitem__(self, key: int | str) -> OpLog: ...
+    def __getitem__(self, key: Selector) -> OpLog: ...
 
-    def __getitem__(self, key: int | str | slice) -> Any:
+    def __getitem__(self, key: Selector | slice) -> Any:
         """An operation by number, label, pass or module; a layer of several passes by its bare label."""
         if isinstance(key, slice):
             return self.layer_list[key]
-        if isinstance(key, str):
-            places = self._lookup.places(key)
-            if len(places) == 1:
-                return self._op(places[0])
-            return LayerLog(self.graph, self.graph.layers[places[0]])
-        try:
-            number = key.__index__()
-        except AttributeError:
-            raise TypeError(f"a log is indexed by a name, a number or a slice, not {key!r}") from None
-        listed = self.graph.listed
-        return self._op(listed[numbered(number, len(listed))])
+        return self._found(key)
+
+    def _found(self, key: Any, *, quietly: bool = False) -> OpLog | LayerLog:
+        if hasattr(key, "__index__") and not isinstance(key, type):
+            listed = self.graph.listed
+            return self._op(listed[numbered(key.__index__(), len(listed))])
+        if not (isinstance(key, (str, re.Pattern)) or callable(key) or isinstance(key, Combination)):
+            raise TypeError(f"a log is indexed by a name, a number or a slice, not {key!r}")
+        places = self._lookup.single(key, quietly=quietly)
+        return self._op(places[0]) if len(places) == 1 else LayerLog(self.graph, self.graph.layers[places[0]])
+
+    def select(self, *selectors: Selector) -> list[OpLog]:
+        """The operations that selectors mean, in order, whether they were saved or not.
+
+        >>> [op.label for op in log.select("relu", nn.Linear)]
+        ['relu_1_2', 'linear_1_3', 'relu_2_4']
+
+        Every kind of selector is in the guide on choosing layers.
+        """
+        places = self._lookup.chosen(Selection.checked(selectors, "log.select"), "log.select")
+        return [self._op(place) for place in places]
 
     def _op(self, place: int) -> OpLog:
         op = self._ops.get(place)
@@ -163,7 +175,7 @@ class ModelLog(Tabular, Aliased):
         if isinstance(key, OpLog):
             return key._graph is self.graph
         try:
-            return isinstance(key, (str, int)) and self[key] is not None
+            return isinstance(key, (str, int)) and self._found(key, quietly=True) is not None
         except KeyError:
             return False
 
@@ -575,8 +587,8 @@ class ModelLog(Tabular, Aliased):
 
         new = ModelLog(trace)
         new.__dict__["graph"] = refreshed(self.graph, trace)
-        settle(new)
-        settle_autograd(new)
+        apply_selection(new)
+        apply_autograd_options(new)
         for warning in trace.warnings:
             warnings.warn(warning, FidelityWarning, stacklevel=2)
         self.__dict__.clear()

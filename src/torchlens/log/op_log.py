@@ -126,14 +126,26 @@ class OpLog(Tabular, Aliased):
             names.add(self.layer_label)
         modules = self._graph.modules
         for call in modules.exited.get(self._place, ()):
-            if modules.outputs(call)[0] == self._place:
-                names.add(modules.label(call))
-                if modules.call_counts[modules.calls[call].module] == 1:
-                    names.add(modules.address(call))
+            names.update(self._names_as_output(call))
         listed = self._graph.listed
         number = bisect_left(listed, self._place)
         numbers = [number - len(listed), number] if listed[number : number + 1] == [self._place] else []
         return [*numbers, *sorted(names)]
+
+    def _names_as_output(self, call: int) -> list[str]:
+        """What it is called as a result of a module call: `fc`, `fc:2`; of several tensors `attn[1]`, `attn:2[1]`."""
+        modules = self._graph.modules
+        values, address = modules.calls[call].exited, modules.address(call)
+        if address in self._graph.layer_numbers:  # which may be another layer
+            address = f"self.{address}"
+        if len(set(modules.outputs(call))) == 1:
+            ends = [""]
+        else:
+            ends = [f"[{index}]" for index, value in enumerate(values) if value is self._value]
+        stems = [f"{address}:{modules.calls[call].number}"]
+        if modules.call_counts[modules.calls[call].module] == 1:
+            stems.append(address)
+        return [stem + end for stem in stems for end in ends]
 
     # ---- the tensor -----------------------------------------------------------------------------------------
 

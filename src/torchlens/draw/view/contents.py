@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
-from ...errors import LayerNotFoundError, near
 from ...graph.graph import Graph
+from ...selectors import Selection, modules_chosen
 from .drawable import Drawable
 from .fold import Unit, fold_repeats, no_folding
 from .module_boxes import BoxPath, ModuleBoxes
@@ -154,8 +153,8 @@ def _is_shown_buffer(graph: Graph, place: int, shown: str) -> bool:
 
 def _is_collapsed(log: Drawable, module_boxes: ModuleBoxes, options: ViewOptions) -> Callable[[BoxPath], bool]:
     """The question whether a box is drawn as a single node."""
-    expand = _chooser(log, options.vis_expand, with_ancestors=True)
-    collapse = _chooser(log, options.vis_collapse, with_ancestors=False)
+    expand = _chooser(log, "vis_expand", options.vis_expand, with_ancestors=True)
+    collapse = _chooser(log, "vis_collapse", options.vis_collapse, with_ancestors=False)
     answers: dict[BoxPath, bool] = {}
 
     def decide(box: BoxPath) -> bool:
@@ -173,16 +172,12 @@ def _is_collapsed(log: Drawable, module_boxes: ModuleBoxes, options: ViewOptions
     return is_collapsed
 
 
-def _chooser(log: Drawable, chosen: Chosen, with_ancestors: bool) -> Callable[[str], bool]:
+def _chooser(log: Drawable, argument: str, chosen: Chosen, with_ancestors: bool) -> Callable[[str], bool]:
     """The question whether a module is among the chosen ones; to open a module, open those around it."""
-    if callable(chosen):
-        asked: Callable[[Any], bool] = chosen
-        return lambda address: bool(asked(log.modules[address]))
-    numbers = log.graph.modules.numbers
-    for address in chosen:
-        if address not in numbers:
-            raise LayerNotFoundError(f"no module {address!r}{near(address, filter(None, numbers))}")
-    addresses = {log.graph.modules.infos[numbers[address]].address for address in chosen}
+    if not isinstance(chosen, Selection):
+        return lambda address: bool(chosen(log.modules[address]))
+    modules = log.graph.modules
+    addresses = {modules.infos[number].address for number in modules_chosen(chosen, modules, argument)}
     if with_ancestors:
         addresses |= {a[:i] for a in addresses for i, letter in enumerate(a) if letter == "."}
     return addresses.__contains__

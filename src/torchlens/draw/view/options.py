@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ...selectors import NOTHING, Selection
 from .elements import Direction
 
-#: Modules chosen by their addresses or by a function of the module's record.
-Chosen = Collection[str] | Callable[[Any], bool]
+#: Modules chosen by selectors or by a function of the module's record.
+Chosen = Selection | Callable[[Any], bool]
 
 #: Looks that replace the usual ones: attributes, or a function of the record that returns them.
 Override = Mapping[str, Any] | Callable[..., Mapping[str, Any] | None]
@@ -23,8 +24,8 @@ class ViewOptions:
     vis_nesting_depth: int | None = None
     vis_direction: Direction = "bottomup"
     vis_buffers: Literal["never", "meaningful", "always"] = "meaningful"
-    vis_expand: Chosen = ()
-    vis_collapse: Chosen = ()
+    vis_expand: Chosen = NOTHING
+    vis_collapse: Chosen = NOTHING
     vis_fold_repeats: bool = False
     vis_color_by: str | Mapping[str, float] | Callable[[Any], float | None] | None = None
     vis_theme: Literal["light", "dark"] = "light"

@@ -12,14 +12,14 @@ from ..capture.records import Value
 from ..capture.session import transform_of
 from ..errors import ArgumentError
 from ..selectors import Selection
+from .apply_selection import label_of
 from .backward import listening
-from .settle import label_of, places_chosen
 
 if TYPE_CHECKING:
     from .model_log import ModelLog
 
 
-def settle_autograd(log: ModelLog) -> None:
+def apply_autograd_options(log: ModelLog) -> None:
     """Let go of the tensors that were not saved, and listen to backward passes if gradients are wanted."""
     trace = log._trace
     connections, options = trace.connections, trace.options
@@ -91,5 +91,5 @@ def _wanted(log: ModelLog, selection: bool | Selection) -> set[int] | None:
     """The indexes of the values whose gradients are kept; None for all."""
     if not isinstance(selection, Selection):
         return None
-    places = places_chosen(log, "save_gradients", selection, lambda asks: [op._place for op in log.all_ops if asks(op)])
+    places = log._lookup.chosen(selection, "save_gradients")
     return {log.graph.entries[place].index for place in places}

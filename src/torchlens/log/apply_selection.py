@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,14 +9,14 @@ from ..capture.choose import Chooser, Failure
 from ..capture.context import OpInProgress
 from ..capture.records import Value
 from ..errors import ArgumentError, LayerNotFoundError
-from ..selectors import Selection, Selector, described
+from ..selectors import Predicate, described
 from .op_log import OpLog
 
 if TYPE_CHECKING:
     from .model_log import ModelLog
 
 
-def settle(log: ModelLog) -> None:
+def apply_selection(log: ModelLog) -> None:
     """Keep what the selection means, and list nothing else."""
     trace = log._trace
     chooser, trace.chooser = trace.chooser, None
@@ -26,9 +25,8 @@ def settle(log: ModelLog) -> None:
     try:
         if chooser.failure is not None:
             raise _error(log, chooser.failure)
-        if chooser.selection is not None:
-            asked = partial(_chosen_by, log, chooser)
-            _keep_only(log, chooser, places_chosen(log, "layers_to_save", chooser.selection, asked))
+        if chooser.matcher is not None:
+            _keep_only(log, chooser, chooser.matcher.places(log.graph, partial(_chosen_by, log, chooser)))
         if chooser.failure is not None:
             raise _error(log, chooser.failure)
     except (ArgumentError, LayerNotFoundError) as error:
@@ -36,27 +34,14 @@ def settle(log: ModelLog) -> None:
         raise
 
 
-def places_chosen(
-    log: ModelLog, argument: str, selection: Selection, by_predicate: Callable[[Any], list[int]]
-) -> list[int]:
-    """The places that the user chose with an argument; every selector must choose something."""
-    places: set[int] = set()
-    for selector in selection.selectors:
-        found = by_predicate(selector) if callable(selector) else log._lookup.chosen(selector)
-        if not found:
-            raise LayerNotFoundError(f"{argument}: nothing is chosen by {described(selector)}")
-        places.update(found)
-    return sorted(places)
-
-
-def _chosen_by(log: ModelLog, chooser: Chooser, predicate: Selector) -> list[int]:
+def _chosen_by(log: ModelLog, chooser: Chooser, predicate: Predicate) -> list[int]:
     place = log.graph.place
     chosen = set(chooser.chosen[predicate])
     for index, moment in chooser.undecided[predicate].items():
         if index not in place:
             continue
         try:
-            if predicate(_Finished(log._op(place[index]), moment)):  # type: ignore[operator]
+            if predicate(_Finished(log._op(place[index]), moment)):
                 chosen.add(index)
         except Exception as raised:
             value = log._trace.values[index]
