@@ -25,6 +25,7 @@ from torch._higher_order_ops.associative_scan import associative_scan
 from torch._higher_order_ops.map import map as torch_map
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.utils import parametrizations
 from torch.overrides import TorchFunctionMode
@@ -132,6 +133,33 @@ def test_exported_and_fx() -> None:
     log = sound(traced, rows())
     assert types(log) == ["linear", "relu", "linear"] and log.modules["0"].num_passes == 1
     assert types(sound(_Interpreted(traced), rows())) == ["linear", "relu", "linear"]
+
+
+@pytest.mark.parametrize("grad", [True, False])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_programs_made_in_forward(grad: bool) -> None:
+    def checked(make: Callable[[nn.Module, Tensor], Any]) -> list[str]:
+        made = []
+
+        def forward(self: Model, x: Tensor) -> Any:
+            made.append(make(self.fc, x))
+            return made[-1](x) + 1
+
+        with torch.set_grad_enabled(grad):
+            found = types(sound(Model(forward), rows()))
+        graphs = [re.sub("mangle_[0-9]+", "", str(program.graph)) for program in made]
+        assert graphs[0] == graphs[1]  # the capture is not in the program
+        return found
+
+    seen = ["t", "addmm", "add"]
+    assert checked(lambda module, x: torch.jit.trace(module, (x,))) == seen
+    assert checked(lambda module, x: torch.jit.trace(module, (x,), check_trace=False)) == seen
+    assert checked(lambda module, x: torch.jit.trace_module(module, {"forward": (x,)})) == seen
+    assert checked(lambda module, x: torch.jit.trace(lambda y: y.relu() * 2, (x,))) == ["relu", "mul", "add"]
+    assert checked(lambda module, x: torch.jit.script(module)) == seen
+    assert checked(lambda module, x: torch.fx.symbolic_trace(module)) == ["linear", "add"]
+    assert checked(lambda module, x: torch.export.export(module, (x,)).module()) == ["linear", "add"]
+    assert checked(lambda module, x: make_fx(lambda y: y * 2)(x)) == ["mul", "add"]
 
 
 class _Interpreted(nn.Module):
@@ -327,6 +355,61 @@ def test_sparse() -> None:
     csr = Model(lambda self, x: ((x.T @ x).to_sparse_csr() @ x.T).relu())
     assert "tosparsecsr" in types(sound(csr, rows()))
     assert types(sound(Model(lambda self, x: (x * 2).to_dense() + 1), rows().to_sparse())) == ["mul", "todense", "add"]
+
+
+WRITES: dict[str, Callable[[Tensor], Any]] = {
+    "mul_": lambda t: t.mul_(2),
+    "div_": lambda t: t.div_(2),
+    "neg_": lambda t: t.neg_(),
+    "zero_": lambda t: t.zero_(),
+    "add_": lambda t: t.add_(t.clone()),
+    "copy_": lambda t: t.copy_(t * 2),
+    "sin_": lambda t: t.sin_(),
+    "__imul__": lambda t: t.__imul__(3),
+    "relu_": lambda t: t.relu_(),
+    "through its values": lambda t: t.values().mul_(2),
+    "sparse_resize_": lambda t: t.sparse_resize_((4, 4), 2, 0),
+    "out": lambda t: torch.mul(t.clone(), t.clone(), out=t),
+}
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "coo": lambda x: x.to_sparse().coalesce(),
+    "csr": lambda x: x.to_sparse_csr(),
+    "csc": lambda x: x.to_sparse_csc(),
+    "bsr": lambda x: x.to_sparse_bsr((1, 1)),
+    "mkldnn": lambda x: x.to_mkldnn(),
+    "nested": lambda x: torch.nested.nested_tensor([x, x]),
+    "quantized": lambda x: torch.quantize_per_tensor(x, 0.1, 0, torch.qint8),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors", "ignore:Sparse")
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("write", WRITES)
+def test_writes_to_tensors_that_are_not_dense(layout: str, write: str) -> None:
+    def forward(self: Model, x: Tensor) -> tuple[Tensor, ...]:
+        made = LAYOUTS[layout](x - 0.5)
+        held = [made.values()] if layout in ("coo", "csr", "csc", "bsr") else []
+        WRITES[write](made)
+        return (dense(made), *[each + 1 for each in held])
+
+    x = (rows().T @ rows())[:4]
+    try:
+        plain = forward(Model(forward), x)
+    except (RuntimeError, TypeError, IndexError) as error:
+        with pytest.raises(type(error)):  # torch can't do it: that must look the same
+            tl.log_forward_pass(Model(forward), x)
+        return
+    log = tl.log_forward_pass(Model(forward), x)
+    for label, tensor in zip(log.output_layers, plain, strict=True):
+        activation = log[label].activation
+        assert activation is not None and torch.equal(activation, tensor)
+    assert log.validate() and not log.warnings
+
+
+def dense(tensor: Tensor) -> Tensor:
+    if tensor.is_quantized:
+        return tensor.dequantize()
+    return tensor.to_padded_tensor(0.0) if tensor.is_nested else tensor.to_dense()
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 import torch.autograd.forward_ad
 import torch.distributed
+import torch.export
+import torch.jit
 import torch.nn.functional
 import torch.overrides
 from torch import Tensor
@@ -20,6 +22,7 @@ from torch._functorch import vmap as _vmap
 from torch._higher_order_ops import utils as _operators
 from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental import proxy_tensor as _proxy_tensor
 from torch.jit._builtins import _get_builtin_table
 from torch.nn import parameter as _parameter
 from torch.nn.modules import module as _module
@@ -46,6 +49,7 @@ __all__ = [
     "has_call_of_its_own",
     "higher_order_kernel",
     "hook_node_output",
+    "innermost_dispatch_modes_off",
     "is_functorch_wrapped",
     "jagged_parts",
     "lazy_copy",
@@ -57,6 +61,7 @@ __all__ = [
     "operator_compiler",
     "overriding_nothing",
     "pop_mode",
+    "program_makers",
     "push_mode",
     "saved_for_backward",
     "schemas_of",
@@ -120,6 +125,20 @@ def call_without(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
         return func(*args, **kwargs)
     finally:
         _push_dispatch_mode(mode)
+
+
+@contextmanager
+def innermost_dispatch_modes_off(are_ours: Callable[[Any], bool]) -> Iterator[None]:
+    """Take the innermost dispatch modes away for a while, as far as they are ours."""
+    taken = []
+    while (size := _dispatch_stack_size()) and are_ours(_dispatch_mode_at(size - 1)):
+        taken.append(_dispatch_mode_at(size - 1))
+        _pop_dispatch_mode(None)
+    try:
+        yield
+    finally:
+        for mode in reversed(taken):
+            _push_dispatch_mode(mode)
 
 
 #: The negative of a tensor without touching its memory, as `x.conj().imag` is.
@@ -223,6 +242,7 @@ unseen_functions: list[tuple[Any, str]] = [
     (owner, name)
     for owner, name in (
         (ScriptFunction, "__call__"),
+        (_C.ScriptMethod, "__call__"),
         (_C._nested, "nested_tensor"),
         (Tensor, "set_"),
         (_eager_transforms, "_autograd_grad"),  # differentiates after its level has ended, for torch.func.vjp
@@ -236,6 +256,24 @@ unseen_collectives: list[tuple[Any, str]] = [
     for owner, name in (
         *[(_ProcessGroup, name) for name in _COLLECTIVES],
         (torch.distributed, "_broadcast_coalesced"),
+    )
+    if hasattr(owner, name)
+]
+
+
+#: What makes a program of a function or module: owner, name. The first two are what `torch.jit.trace` is made of,
+#: under whatever name it was imported.
+program_makers: list[tuple[Any, str]] = [
+    (owner, name)
+    for owner, name in (
+        (torch.jit._trace, "_check_trace"),
+        (_C, "_create_function_from_trace"),
+        (_C, "_create_function_from_trace_with_dict"),
+        (_C.ScriptModule, "_create_method_from_trace"),
+        (_C.ScriptModule, "_create_method_from_trace_with_dict"),
+        (torch.jit._script, "_script_impl"),
+        (torch.export, "export"),
+        (_proxy_tensor._MakefxTracer, "trace"),
     )
     if hasattr(owner, name)
 ]

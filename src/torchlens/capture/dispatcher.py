@@ -89,7 +89,9 @@ class Completeness:
         return f"{verdict}: {self.operations} operations checked at the dispatcher{found}"
 
 
-class _Watcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class Watcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """What both have in common."""
+
     supports_higher_order_operators = True
 
     def __init__(self, tracer: Tracer) -> None:
@@ -102,7 +104,7 @@ class _Watcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return False
 
 
-class Fallback(_Watcher):  # type: ignore[no-untyped-call]
+class Fallback(Watcher):  # type: ignore[no-untyped-call]
     """While active, records the operations that the tracer can't see, as what they are at the dispatcher."""
 
     def __torch_dispatch__(
@@ -117,7 +119,7 @@ class Fallback(_Watcher):  # type: ignore[no-untyped-call]
             return func(*args, **(kwargs or {}))
 
 
-class Witness(_Watcher):  # type: ignore[no-untyped-call]
+class Witness(Watcher):  # type: ignore[no-untyped-call]
     """While active, checks that every operation of this thread falls inside a call that the tracer records.
 
     It steps aside for the calls that are recorded: what happens inside is accounted for, and some of torch's functions

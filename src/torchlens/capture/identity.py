@@ -235,7 +235,7 @@ class Identity:
         """A call is about to overwrite `tensor`. Returns which storage it lies in."""
         value = self.current(tensor)
         saved = value.kept if value is not None and isinstance(value.kept, Tensor) else None
-        if saved is not None and value is not None and value.role == "op" and saved.nbytes == memory_behind(tensor):
+        if saved is not None and value is not None and value.role == "op" and _fills(saved, memory_behind(tensor)):
             # The first write would make torch copy the memory, with one thread; this does the same with all of them.
             value.saved = saved.clone()
             del saved
@@ -530,6 +530,12 @@ def version_of(tensor: Tensor | None) -> int:
         return UNVERSIONED if tensor is None else tensor._version
     except RuntimeError:
         return UNVERSIONED
+
+
+def _fills(saved: Tensor, memory: int) -> bool:
+    """Is this all that there is in so many bytes of memory? They are negative if there is no memory of the plain kind,
+    and then the tensor must not be asked for its own."""
+    return memory >= 0 and saved.nbytes == memory
 
 
 def _overlap(one: Layout | None, other: Layout | None) -> bool:

@@ -100,10 +100,17 @@ class Transform:
 _new_layout = tuple.__new__  # a third of the time that `Layout(...)` takes
 
 
+_COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+
+
 def address_of(tensor: Tensor) -> int | None:
-    """Where a tensor's storage is; None for layouts that have none."""
+    """Where a tensor's storage is, of a sparse one that of its values; None for layouts that have none."""
     try:
-        return storage_address(tensor if tensor.layout is not torch.sparse_coo else tensor._values()) or None
+        if tensor.layout is torch.sparse_coo:
+            tensor = tensor._values()
+        elif tensor.layout in _COMPRESSED:
+            tensor = tensor.values()
+        return storage_address(tensor) or None
     except RuntimeError:
         return None
 

@@ -102,6 +102,31 @@ def reported_here(watcher: ModuleWatcher) -> Iterator[None]:
         _watchers.here = _watchers.here[:-1]
 
 
+@contextmanager
+def unreported() -> Iterator[None]:
+    """Let modules be as they are without captures, for a while, in which this thread reports nothing."""
+    before, _watchers.here = _watchers.here, []
+    with _lock:
+        taken = [
+            (vars(entry.module), name, stand_in)
+            for entry in _installed.values()
+            for name, stand_in in vars(entry.module).items()
+            if isinstance(stand_in, StandIn)
+        ]
+        for attributes, name, stand_in in taken:
+            del attributes[name]
+            if name in _installed[id(stand_in.module)].replaced:
+                attributes[name] = _installed[id(stand_in.module)].replaced[name]
+    try:
+        yield
+    finally:
+        with _lock:
+            for attributes, name, stand_in in taken:
+                if id(stand_in.module) in _installed:
+                    attributes[name] = stand_in
+        _watchers.here = before
+
+
 class StandIn:
     """Stands in for a bound method of a module, `_call_impl` or `forward`."""
 

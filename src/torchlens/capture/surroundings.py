@@ -24,6 +24,7 @@ from .._torch import (
     push_mode,
 )
 from .modules import new_hooks_noticed
+from .programs import programs_made_unseen
 from .threads import threads_joined
 from .unseen import replaced, unseen_followed
 
@@ -56,6 +57,7 @@ class _Shared:
                 self.undo.enter_context(_honest_overrides(is_ours))
                 self.undo.enter_context(compiled_code_eager())
                 self.undo.enter_context(unseen_followed(is_ours))
+                self.undo.enter_context(programs_made_unseen(is_ours))
                 self.undo.enter_context(threads_joined(is_ours))
 
     def leave(self) -> None:
