@@ -11,7 +11,7 @@ ZOO := $(VENV)/.zoo
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test package frameworks lint docs corpora zoo bench bench-parts bench-gate gallery clean
+.PHONY: help demo test package frameworks lint docs corpora zoo versions bench bench-parts bench-gate gallery clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 13
@@ -44,6 +44,10 @@ corpora: $(READY)  ## log and validate PyTorch's operator and module databases, 
 
 zoo: $(READY) $(ZOO)  ## log and validate the models of public zoos, write docs/zoo.md (resumable)
 	$(RUN) -m tests.zoo $(if $(FRESH),--fresh)
+
+# Each environment takes some minutes and several gigabytes, and is removed when its tests have run.
+versions: $(READY)  ## the tests with other versions of torch and Python, write docs/versions.md (TORCH=2.8.0 PYTHON=python3.12: one; LOWEST=1)
+	$(RUN) -m tests.versions $(if $(FRESH),--fresh) $(if $(LOWEST),--lowest) $(if $(TORCH),--torch $(TORCH) --python $(if $(filter python3,$(PYTHON)),python3.11,$(PYTHON)))
 
 bench: $(READY)  ## what logs cost against the plain forward and other tools, write benchmarks/results.md (resumable)
 	$(RUN) -m benchmarks $(if $(FRESH),--fresh) $(if $(QUICK),--quick)

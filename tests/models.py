@@ -25,6 +25,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import torch.utils.checkpoint
+from tests.torch_version import torch_is_at_least
 from torch import Tensor, nn, relu
 from torch.nn.utils import parametrizations
 from torch.utils.flop_counter import FlopCounterMode
@@ -103,10 +104,17 @@ class Case:
 CASES: list[Case] = []
 
 
-def case(inputs: Inputs | None = None, **facts: Any) -> Callable[[Any], Any]:
-    """Register a function or module class as a case."""
+#: Models that the installed torch can't run, with the version that can.
+TOO_NEW: dict[str, str] = {}
+
+
+def case(inputs: Inputs | None = None, *, since: str = "2.4", **facts: Any) -> Callable[[Any], Any]:
+    """Register a function or module class as a case; `since` is the first torch that runs it, without us."""
 
     def register(model: Any) -> Any:
+        if not torch_is_at_least(since):
+            TOO_NEW[model.__name__] = since
+            return model
         build = model if isinstance(model, type) else functools.partial(Forward, model)
         about = (model.__doc__ or "").strip()
         CASES.append(Case(model.__name__, about, build, inputs or one_matrix, **facts))
@@ -771,12 +779,12 @@ def torch_ops(x: Tensor) -> Tensor:
     return tap(torch.ops.aten.sigmoid(tap(torch.ops.aten.relu_(y))))
 
 
-@torch.library.custom_op("torchlens_tests::halve", mutates_args=())
+@torch.library.custom_op("torchlens_tests::halve", mutates_args=(), schema="(Tensor x) -> Tensor")
 def halve(x: Tensor) -> Tensor:
     return x * 0.5
 
 
-@torch.library.custom_op("torchlens_tests::halve_in_place", mutates_args=("x",))
+@torch.library.custom_op("torchlens_tests::halve_in_place", mutates_args=("x",), schema="(Tensor(a!) x) -> ()")
 def halve_in_place(x: Tensor) -> None:
     x.mul_(0.5)
 
@@ -1078,7 +1086,7 @@ def fast_path(slow: str, fast: str) -> dict[str, str]:
     return {"": slow, "eval-nograd": fast, "eval-inference": fast}
 
 
-@case(sequence, hooks=False, taps=fast_path("transpose_8_28", "nativemultiheadattention_1_1"))
+@case(sequence, hooks=False, taps=fast_path("transpose_8", "nativemultiheadattention_1_1"))
 class AttentionWithWeights(Attention):
     """Multihead attention that returns its weights; in eval without grad one fused kernel."""
 
@@ -1086,7 +1094,7 @@ class AttentionWithWeights(Attention):
         super().__init__(need_weights=True, masked=False)
 
 
-@case(sequence, hooks=False, taps=fast_path("transpose_6_25", "nativemultiheadattention_1_1"))
+@case(sequence, hooks=False, taps=fast_path("transpose_6", "nativemultiheadattention_1_1"))
 class AttentionWithoutWeights(Attention):
     """Multihead attention by scaled_dot_product_attention; the second result is None."""
 
@@ -1094,7 +1102,7 @@ class AttentionWithoutWeights(Attention):
         super().__init__(need_weights=False, masked=False)
 
 
-@case(sequence, hooks=False, taps=fast_path("transpose_6_32", "nativemultiheadattention_1_4"))
+@case(sequence, hooks=False, taps=fast_path("transpose_6", "nativemultiheadattention_1_4"))
 class AttentionWithMask(Attention):
     """Multihead attention with a key padding mask."""
 
@@ -1106,7 +1114,7 @@ def encoder_layer(kind: type = nn.TransformerEncoderLayer) -> nn.TransformerEnco
     return kind(8, 2, dim_feedforward=16, batch_first=True)
 
 
-@case(sequence, hooks=False, taps=fast_path("layernorm_4_70", "transformerencoderlayerfwd_2_2"))
+@case(sequence, hooks=False, taps=fast_path("layernorm_4", "transformerencoderlayerfwd_2_2"))
 class TransformerFastPath(nn.Module):
     """nn.TransformerEncoder: in eval without grad one fused kernel per layer."""
 
@@ -1118,7 +1126,7 @@ class TransformerFastPath(nn.Module):
         return tap(self.encoder(x))
 
 
-@case(sequence, hooks=False, taps=fast_path("layernorm_4_81", "topaddedtensor_1_8"))
+@case(sequence, hooks=False, taps=fast_path("layernorm_4", "topaddedtensor_1_8"))
 class TransformerFastPathWithMask(nn.Module):
     """With a padding mask the fast path computes with nested tensors, and other values than the slow one."""
 
@@ -1139,7 +1147,7 @@ class ScaledLayer(nn.TransformerEncoderLayer):
 @case(
     sequence,
     hooks=False,
-    taps=fast_path("mul_1_1 layernorm_2_36 add_3_37", "mul_1_1 transformerencoderlayerfwd_1_2 add_1_3"),
+    taps=fast_path("mul_1_1 layernorm_2 add_3", "mul_1_1 transformerencoderlayerfwd_1_2 add_1_3"),
 )
 class SubclassOfTransformerLayer(nn.Module):
     """A layer that calls super().forward, fast path included."""
@@ -1258,7 +1266,7 @@ def sparse_values_written(x: Tensor) -> Tensor:
     return tap(sparse.to_dense())
 
 
-@case(taps="topaddedtensor_1", origins={"output_1": "input_1_0"}, backward=False, repeatable=False)
+@case(taps="topaddedtensor_1", origins={"output_1": "input_1_0"}, backward=False, repeatable=False, since="2.5")
 def jagged_tensors(x: Tensor) -> Tensor:
     """Nested tensors of the newer layout."""
     jagged = torch.nested.nested_tensor([x[0], x[1, :2]], layout=torch.jagged)

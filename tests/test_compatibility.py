@@ -934,12 +934,12 @@ def test_parameters_changed_afterwards() -> None:
 # ---- operators of others --------------------------------------------------------------------------------------
 
 
-@torch.library.custom_op("compatibility::doubled", mutates_args=())
+@torch.library.custom_op("compatibility::doubled", mutates_args=(), schema="(Tensor x) -> Tensor")
 def doubled(x: Tensor) -> Tensor:
     return x * 2
 
 
-@torch.library.custom_op("compatibility::raise_", mutates_args=("x",))
+@torch.library.custom_op("compatibility::raise_", mutates_args=("x",), schema="(Tensor(a!) x) -> ()")
 def raise_(x: Tensor) -> None:
     x.add_(1)
 

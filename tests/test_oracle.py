@@ -22,6 +22,7 @@ from tests.models import CASES, WITH_GRAD, Case, recorded_taps
 from torch import Tensor, nn
 
 import torchlens as tl
+from torchlens._torch import as_class
 
 RUNS = [pytest.param(case, mode, id=f"{case.name}-{mode}") for case in CASES for mode in case.modes]
 every_run = pytest.mark.parametrize(("case", "mode"), RUNS)
@@ -136,7 +137,7 @@ def _content(tensor: Tensor) -> tuple[Any, ...]:
         return (tensor.dtype, *(_content(part) for part in tensor.unbind()))
     if tensor.layout != torch.strided:
         return (tensor.layout, *_content(tensor.to_dense()))
-    plain = tensor.as_subclass(Tensor).resolve_conj().resolve_neg().contiguous().flatten()
+    plain = as_class(tensor, Tensor).resolve_conj().resolve_neg().contiguous().flatten()
     return (tensor.dtype, tensor.shape, plain.view(torch.uint8).numpy().tobytes())
 
 

@@ -33,6 +33,7 @@ from .errors import (
     ReplayError,
     SeveralOutputsWarning,
     TorchLensError,
+    TorchVersionError,
     UnknownFunctionError,
 )
 from .errors import near as _near
@@ -82,6 +83,7 @@ __all__ = [
     "ReplayError",
     "SeveralOutputsWarning",
     "TorchLensError",
+    "TorchVersionError",
     "UnknownFunctionError",
     "ValidationReport",
     "all_of",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -26,6 +27,7 @@ from torch.fx.experimental import proxy_tensor as _proxy_tensor
 from torch.jit._builtins import _get_builtin_table
 from torch.nn import parameter as _parameter
 from torch.nn.modules import module as _module
+from torch.utils._python_dispatch import _disable_current_modes as _without_dispatch_modes
 
 __all__ = [
     "LIBRARY_FOLDERS",
@@ -39,9 +41,11 @@ __all__ = [
     "UninitializedTensorMixin",
     "any_autocast",
     "any_global_hook",
+    "as_class",
     "autocast_state",
     "call_without",
     "communicates",
+    "compiler_stance",
     "current_backward",
     "data_address",
     "finished",
@@ -68,6 +72,7 @@ __all__ = [
     "set_grad_enabled",
     "storage_address",
     "swap_function",
+    "tells_what_is_saved",
     "transform_levels",
     "unseen_collectives",
     "unseen_functions",
@@ -141,6 +146,15 @@ def innermost_dispatch_modes_off(are_ours: Callable[[Any], bool]) -> Iterator[No
             _push_dispatch_mode(mode)
 
 
+def as_class(tensor: Tensor, kind: type[Tensor]) -> Tensor:
+    """`tensor.as_subclass(kind)`, also where torch (2.4) refuses that while a dispatch mode is on."""
+    try:
+        return tensor.as_subclass(kind)
+    except RuntimeError:
+        with _without_dispatch_modes():
+            return tensor.as_subclass(kind)
+
+
 #: The negative of a tensor without touching its memory, as `x.conj().imag` is.
 neg_view: Any = torch._neg_view
 
@@ -156,8 +170,21 @@ any_autocast = _C._is_any_autocast_enabled
 
 def autocast_state() -> tuple[tuple[str, torch.dtype], ...]:
     """The devices for which autocast is on, each with its dtype."""
-    devices = ("cpu", "cuda", "mps", "xpu")
-    return tuple((d, torch.get_autocast_dtype(d)) for d in devices if torch.is_autocast_enabled(d))
+    return tuple((d, torch.get_autocast_dtype(d)) for d in _autocast_devices() if torch.is_autocast_enabled(d))
+
+
+@lru_cache
+def _autocast_devices() -> tuple[str, ...]:
+    """The kinds of devices that autocast knows in this torch."""
+    return tuple(device for device in ("cpu", "cuda", "mps", "xpu") if _knows_autocast(device))
+
+
+def _knows_autocast(device: str) -> bool:
+    try:
+        torch.is_autocast_enabled(device)
+    except RuntimeError:
+        return False
+    return True
 
 
 def data_address(tensor: Tensor) -> int:
@@ -198,7 +225,7 @@ def function_namespaces() -> dict[str, Any]:
 def higher_order_kernel(func: Any) -> Callable[..., Any] | None:
     """What a higher-order operator such as `torch.cond` does when nobody transforms it: plain Python that calls its
     functions. None if it has no such form."""
-    if _dispatch_stack_size():  # a dispatch mode comes first, and calls again what it has seen
+    if _dispatch_stack_size() and _takes_any_mode(func):  # it comes first, and calls again what it has seen
         return lambda *args, **kwargs: func.dispatch(_C.DispatchKey.Python, *args, **kwargs)
     kernel: Callable[..., Any] | None = func.py_kernels.get(_C.DispatchKey.CompositeExplicitAutograd)
     return kernel
@@ -214,6 +241,12 @@ def schemas_of(operator: str) -> list[Any]:
         for schema in _C._jit_get_schemas_for_operator(operator)
         if _C._dispatch_has_kernel(f"{operator}.{schema.overload_name}" if schema.overload_name else operator)
     ]
+
+
+def _takes_any_mode(func: Any) -> bool:
+    """Can the innermost dispatch mode be asked about this operator? In torch 2.4 only those that it was told of."""
+    known = getattr(func, "python_key_mode_table", None)
+    return known is None or type(_dispatch_mode_at(_dispatch_stack_size() - 1)) in known
 
 
 #: Where the levels of torch.func's transforms and of forward-mode differentiation begin and end: module, two names.
@@ -306,6 +339,30 @@ def finished(func: Any) -> Callable[..., Any]:
     return run
 
 
+def compiler_stance(stance: str) -> AbstractContextManager[Any]:
+    """Let compiled code run as it was written ("force_eager") or compile it ("default"), for a while."""
+    if hasattr(torch.compiler, "set_stance"):
+        return torch.compiler.set_stance(stance)  # type: ignore[no-any-return]
+    return _frames_not_compiled() if stance == "force_eager" else nullcontext()
+
+
+@contextmanager
+def _frames_not_compiled() -> Iterator[None]:
+    """Let nobody choose what runs in place of a Python frame: what `torch.compile` made then runs as it was written.
+
+    For torch before 2.6.
+    """
+    eval_frame: Any = importlib.import_module("torch._dynamo.eval_frame")
+    choose = eval_frame.set_eval_frame
+    before = choose(None)
+    eval_frame.set_eval_frame = lambda _: choose(None)
+    try:
+        yield
+    finally:
+        eval_frame.set_eval_frame = choose
+        choose(before)
+
+
 # ---- autograd -------------------------------------------------------------------------------------------------
 
 #: A number for the backward pass that this thread is in; -1 if it is in none.
@@ -328,13 +385,21 @@ def hook_node_output(node: Any, output: int, hook: Callable[[Tensor], None]) -> 
 
 
 def saved_for_backward(node: Any) -> Iterator[tuple[str, Tensor]]:
-    """The tensors that an autograd node keeps, as they are: what hooks have put away is not fetched back."""
+    """The tensors that an autograd node keeps, as they are: what hooks have put away is not fetched back.
+
+    Ask `tells_what_is_saved` first.
+    """
     kind: type = type(node)
     for name in _names_of_saved(kind):
         saved = getattr(node, "_raw_saved_" + name)
         for each in saved if isinstance(saved, (tuple, list)) else [saved]:
             if each.unpack_hook is None and isinstance(each.data, Tensor):
                 yield name, each.data
+
+
+def tells_what_is_saved() -> bool:
+    """Does this torch tell whether hooks have put a saved tensor away? Reading one without knowing would run them."""
+    return hasattr(_C._autograd.SavedTensor, "unpack_hook")
 
 
 @lru_cache
@@ -380,7 +445,14 @@ def overriding_nothing(passes_by: Callable[[Any], bool]) -> Iterator[None]:
 
 def any_global_hook() -> bool:
     """Are there hooks that run with the call of any module?"""
-    return bool(_module._has_any_global_hook())  # type: ignore[no-untyped-call]
+    if hasattr(_module, "_has_any_global_hook"):
+        return bool(_module._has_any_global_hook())  # type: ignore[no-untyped-call]
+    return any(getattr(_module, name) for name in _GLOBAL_HOOKS)  # torch 2.4
+
+
+#: Where `torch.nn.modules.module` keeps the hooks that run with the call of any module.
+_GLOBAL_HOOKS = ("_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_pre_hooks",
+                 "_global_forward_hooks", "_global_forward_hooks_always_called")  # fmt: skip
 
 
 def has_call_of_its_own(module: torch.nn.Module) -> bool:

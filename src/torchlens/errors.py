@@ -7,8 +7,9 @@ TorchLensError
  ├── DrawingError         a picture that could not be made
  ├── LayerNotFoundError   nothing in the log has that name (also a KeyError)
  ├── PassNeededError      the layer has several passes and the answer differs (also an AttributeError)
- ├── DivergenceError      a new input or value leads the model elsewhere than the log
- └── ReplayError          an operation can't be run again
+ ├── DivergenceError      a new input takes another path through the model than the log did
+ ├── ReplayError          an operation can't be run again
+ └── TorchVersionError    the installed torch lacks something that this needs
 FidelityWarning           something in the log may not be what it seems
 SeveralOutputsWarning     a module returned several tensors where one was asked for
 DrawingWarning            a picture was made in another way than asked for
@@ -52,11 +53,15 @@ class PassNeededError(TorchLensError, AttributeError):
 
 
 class DivergenceError(TorchLensError):
-    """A new input or value leads the model elsewhere; the message says where, and the log is as it was."""
+    """A new input takes another path through the model; the message says where, and the log is as it was."""
 
 
 class ReplayError(TorchLensError):
     """An operation can't be run again from what was saved; the message says which and why."""
+
+
+class TorchVersionError(TorchLensError):
+    """The installed torch lacks something that was asked for; the message names its version and what is missing."""
 
 
 class FidelityWarning(UserWarning):

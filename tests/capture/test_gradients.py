@@ -14,6 +14,7 @@ import pytest
 import torch
 from tests.models import Case, probed
 from tests.test_oracle import Run, content, differentiable_runs, logged_run, prepared, surroundings, tensors_in
+from tests.torch_version import needs_torch, torch_is_at_least
 from tests.torchvision_models import torchvision_models
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
@@ -309,7 +310,8 @@ def test_checkpointed_blocks(reentrant: bool) -> None:
     assert all(torch.equal(p.grad, e) for p, e in zip(model.parameters(), expected, strict=True))
     assert (log["linear_1"].gradient is None) is reentrant  # it ran without grad, and again in the backward pass
     # The block's values are put away, and not fetched back; the older kind of checkpoint keeps the block's input.
-    assert log["tanh"].saved_for_backward_memory == (2 * 3 * 4 if reentrant else 0)
+    if torch_is_at_least("2.9"):
+        assert log["tanh"].saved_for_backward_memory == (2 * 3 * 4 if reentrant else 0)
 
 
 def test_gradients_changed_by_hooks_are_kept_as_changed() -> None:
@@ -553,6 +555,14 @@ def test_the_graph_of_autograd() -> None:
     assert 0 < sum(taken.times) <= taken.time_total
 
 
+@pytest.mark.skipif(torch_is_at_least("2.9"), reason="this torch tells what autograd keeps")
+def test_memory_kept_for_the_backward_pass_is_not_known_to_an_older_torch() -> None:
+    log = tl.log_forward_pass(nn.Linear(2, 3), torch.rand(1, 2), save_gradients=True)
+    with pytest.raises(tl.TorchVersionError, match="does not tell what autograd keeps"):
+        _ = log.saved_for_backward_memory
+
+
+@needs_torch("2.9", "tells what autograd keeps")
 def test_memory_kept_for_the_backward_pass() -> None:
     log, *_ = branching()
     assert log["fc"].saved_for_backward_memory == 2 * 6 * 4  # the input; the weight is the model's

@@ -68,13 +68,17 @@ def moving_average(x: Tensor, *state: Tensor) -> None:
     torch.fused_moving_avg_obs_fake_quant(x, on, on, state[0], state[1], state[2], zero_point, 0.1, 0, 255, 0)
 
 
-@torch.library.custom_op("torchlens_test_writers::double_second", mutates_args=("b",))
+@torch.library.custom_op(
+    "torchlens_test_writers::double_second", mutates_args=("b",), schema="(Tensor a, Tensor(a!) b) -> Tensor"
+)
 def double_second(a: Tensor, b: Tensor) -> Tensor:
     b.mul_(2)
     return a + b.sum()
 
 
-@torch.library.custom_op("torchlens_test_writers::fill_by_name", mutates_args=("b",))
+@torch.library.custom_op(
+    "torchlens_test_writers::fill_by_name", mutates_args=("b",), schema="(Tensor a, Tensor(a!) b) -> ()"
+)
 def fill_by_name(a: Tensor, b: Tensor) -> None:
     b.copy_(a.sum())
 
@@ -273,7 +277,7 @@ RAISING: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
-@torch.library.custom_op("torchlens_test_writers::write_and_raise", mutates_args=("a",))
+@torch.library.custom_op("torchlens_test_writers::write_and_raise", mutates_args=("a",), schema="(Tensor(a!) a) -> ()")
 def write_and_raise(a: Tensor) -> None:
     a[0].fill_(5)
     raise RuntimeError("after writing")

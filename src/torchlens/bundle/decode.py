@@ -141,10 +141,10 @@ class _Decoder:
 
     def _node(self, row: Any, count: int) -> Node:
         name, call, following, saved, param, value = row
-        kept = [SavedForBackward(text(n), integer(b), integer(m, 0, 2**64), flag(p)) for n, b, m, p in saved]
+        kept = None if saved is None else tuple([_saved_for_backward(each) for each in saved])
         after = tuple(integer(number, 0, count - 1) for number in following)
         at_call = integer(call, -1, self.call_count - 1)
-        return Node(text(name), at_call, after, tuple(kept), optional(text, param), optional(integer, value))
+        return Node(text(name), at_call, after, kept, optional(text, param), optional(integer, value))
 
     def _call(self, row: Any, number_of: int) -> Call:
         function, args, kwargs, outputs, written, module_call, site, time, rng, state = row
@@ -215,3 +215,8 @@ class _Decoder:
 
 def _anything(thing: Any) -> Any:
     return thing
+
+
+def _saved_for_backward(row: Any) -> SavedForBackward:
+    name, nbytes, memory, is_param = row
+    return SavedForBackward(text(name), integer(nbytes), integer(memory, 0, 2**64), flag(is_param))

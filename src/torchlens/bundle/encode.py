@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from .._torch import UninitializedTensorMixin, is_functorch_wrapped
-from ..capture.gradients import Gradients
+from ..capture.gradients import Gradients, Node
 from ..capture.records import Call, Event, Facts, ModuleCall, Trace, Value, fetched
 from ..capture.rng import Seed
 from ..errors import BundleError
@@ -213,13 +213,16 @@ def _gradient_rows(gradients: Gradients | None, encoder: RecordEncoder) -> Any:
     if gradients is None or not encoder.gradients:
         return None
     return {
-        "nodes": [
-            [n.name, n.call, list(n.next), [list(s) for s in n.saved], n.param, n.value] for n in gradients.nodes
-        ],
+        "nodes": [_node_row(node) for node in gradients.nodes],
         "passes": [[[step.node, step.start, step.stop] for step in each.steps] for each in gradients.passes],
         "received": _by_pass(gradients.received, "gradient", encoder),
         "transformed": _by_pass(gradients.transformed, "transformed.gradient", encoder),
     }
+
+
+def _node_row(node: Node) -> list[Any]:
+    saved = None if node.saved is None else [list(each) for each in node.saved]
+    return [node.name, node.call, list(node.next), saved, node.param, node.value]
 
 
 def _by_pass(found: dict[int, dict[int, Any]], name: str, encoder: RecordEncoder) -> list[Any]:

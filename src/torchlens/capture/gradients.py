@@ -21,7 +21,14 @@ from weakref import finalize, ref
 from torch import Tensor
 from torch.utils.hooks import unserializable_hook
 
-from .._torch import current_backward, hook_node_output, no_torch_function, saved_for_backward, storage_address
+from .._torch import (
+    current_backward,
+    hook_node_output,
+    no_torch_function,
+    saved_for_backward,
+    storage_address,
+    tells_what_is_saved,
+)
 from .following import Edge
 from .records import Trace, Value
 
@@ -43,7 +50,7 @@ class Node(NamedTuple):
     name: str
     call: int  # the torch call that made it, a place in Trace.calls; -1 for what was there before
     next: tuple[int, ...]  # the nodes that it hands gradients to
-    saved: tuple[SavedForBackward, ...]
+    saved: tuple[SavedForBackward, ...] | None  # None where torch does not tell
     param: str | None  # the address of the parameter whose gradient it accumulates
     value: int | None  # the index of the value that was given with it, such as an input
 
@@ -255,7 +262,7 @@ def _described(trace: Trace, edges: Mapping[int, Edge], made_by: dict[Any, int])
             node.name(),
             call,
             tuple([numbers[following] for following, _ in node.next_functions if following in numbers]),
-            tuple(_saved(node, memory)),
+            tuple(_saved(node, memory)) if tells_what_is_saved() else None,
             params.get(id(node.variable)) if _is_accumulator(node) else None,
             given.get(node),
         )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, is_grad_enabled
 from torch.nn import Parameter
 
-from .._torch import FakeTensor, lazy_copy, neg_view, set_grad_enabled, storage_address
+from .._torch import FakeTensor, as_class, lazy_copy, neg_view, set_grad_enabled, storage_address
 from . import rng
 from .records import Layout, Trace, Value
 
@@ -119,7 +119,7 @@ def layout_of(tensor: Tensor) -> Layout | None:
     if tensor.layout is not torch.strided or tensor.is_nested:
         return None
     offset = int(tensor.storage_offset())
-    fields = (tensor.size(), tensor.stride(), offset, tensor.dtype.itemsize, tensor.is_conj() or tensor.is_neg())
+    fields = (tensor.size(), tensor.stride(), offset, tensor.dtype.itemsize, tensor.is_conj())
     return _new_layout(Layout, fields)
 
 
@@ -192,6 +192,6 @@ def _of_the_class_of(tensor: Tensor, copy: Tensor) -> Tensor:
     """A copy of a tensor as a tensor of the same class, with the same attributes."""
     if isinstance(tensor, (Parameter, FakeTensor)):
         return copy
-    copy = copy.as_subclass(type(tensor))
+    copy = as_class(copy, type(tensor))
     vars(copy).update(vars(tensor))
     return copy

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .._torch import neg_view
-
 if TYPE_CHECKING:
     from ..options import Options
     from .choose import Chooser
@@ -53,7 +51,7 @@ class Layout(NamedTuple):
     stride: tuple[int, ...]
     offset: int
     itemsize: int
-    conj: bool  # the conjugate of what lies there; of a real type, the negative
+    conj: bool
 
     @property
     def end(self) -> int:
@@ -63,9 +61,7 @@ class Layout(NamedTuple):
     def of(self, memory: Tensor) -> Tensor:
         """The part of a flat piece of memory that lies so."""
         view = memory.as_strided(self.size, self.stride, self.offset)
-        if not self.conj:
-            return view
-        return view.conj() if memory.is_complex() else neg_view(view) if memory.is_floating_point() else view
+        return view.conj() if self.conj and memory.is_complex() else view
 
 
 class Stored:

@@ -17,6 +17,7 @@ import torch.overrides
 
 from .._torch import (
     HigherOrderOperator,
+    compiler_stance,
     mode_stack,
     operator_compiler,
     overriding_nothing,
@@ -136,7 +137,7 @@ def compiled_code_eager() -> Iterator[None]:
     """What `torch.compile` made runs as it was written."""
     with ExitStack() as stack:
         if "torch._dynamo" in sys.modules:  # importing it takes seconds, and nothing is compiled without it
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
+            stack.enter_context(compiler_stance("force_eager"))
         else:
             stack.enter_context(replaced((torch, "compile", _eager_before(torch.compile, stack))))
         yield
@@ -154,7 +155,7 @@ def plain_surroundings() -> Iterator[None]:
 
 def _compiling(function: Callable[..., Any]) -> Callable[..., Any]:
     def compiling(*args: Any, **kwargs: Any) -> Any:
-        with torch.compiler.set_stance("default"):
+        with compiler_stance("default"):
             return function(*args, **kwargs)
 
     return compiling
@@ -166,7 +167,7 @@ def _eager_before(compile_: Callable[..., Any], stack: ExitStack) -> Callable[..
 
     def compile_eagerly(*args: Any, **kwargs: Any) -> Any:
         if not stances:
-            stances.append(stack.enter_context(torch.compiler.set_stance("force_eager")))
+            stances.append(stack.enter_context(compiler_stance("force_eager")))
         return compile_(*args, **kwargs)
 
     return compile_eagerly

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..capture.functions import RAW_MEMORY
 from ..capture.naming import frames, is_library_code
 from ..capture.records import Event
 from ..statements import Statement, find_statement
@@ -19,9 +18,6 @@ if TYPE_CHECKING:
 #: Statements that choose what runs next; an assert does not.
 BRANCHING = {"if", "elif", "while", "ternary", "comprehension", "guard", "boolop"}
 _TESTS = BRANCHING | {"assert"}
-
-#: Reads that no line of Python makes, and what may be no read at all.
-_NO_TESTS = {"_local_scalar_dense", *RAW_MEMORY}
 
 
 @dataclass(frozen=True)
@@ -71,7 +67,7 @@ def _seen(graph: Graph) -> list[Condition]:
     found = []
     for event in graph.trace.events:
         innermost = next(frames(event.site), None)
-        if innermost is None or is_library_code(innermost[0]) or event.function in _NO_TESTS:
+        if innermost is None or is_library_code(innermost[0]):
             continue
         statement = find_statement(*innermost)
         if event.function == "__bool__" or statement.kind in _TESTS:

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 from weakref import WeakSet
 
+import torch
 from torch import Tensor
 
-from ..capture.gradients import Gradients, SavedForBackward
+from ..capture.gradients import Gradients, Node, SavedForBackward
 from ..capture.records import fetched
-from ..errors import ArgumentError
+from ..errors import ArgumentError, TorchVersionError
 from ..graph.graph import Graph
 
 #: The logs that take note of backward passes, as long as they are there.
@@ -61,12 +62,12 @@ class GradFnLog:
     @property
     def saved_tensors(self) -> list[SavedForBackward]:
         """What autograd kept of the forward pass for it: names and sizes."""
-        return list(self._node.saved)
+        return list(saved_by(self._node))
 
     @property
     def saved_memory(self) -> int:
         """Bytes kept for it, parameters not counted."""
-        return memory_of(self._node.saved)
+        return memory_of(saved_by(self._node))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, GradFnLog) and (self._graph, self.number) == (other._graph, other.number)
@@ -144,6 +145,15 @@ def gradients_by_pass(graph: Graph, index: int, *, transformed: bool = False) ->
 
 def last(gradients: Iterable[Tensor | None]) -> Any:
     return next((gradient for gradient in reversed(list(gradients)) if gradient is not None), None)
+
+
+def saved_by(node: Node) -> tuple[SavedForBackward, ...]:
+    """What autograd kept of the forward pass for this node."""
+    if node.saved is None:
+        raise TorchVersionError(
+            f"torch {torch.__version__} does not tell what autograd keeps for the backward pass; torch 2.9 and newer do"
+        )
+    return node.saved
 
 
 def memory_of(saved: Iterable[SavedForBackward]) -> int:

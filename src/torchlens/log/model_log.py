@@ -28,7 +28,7 @@ from . import text
 from .accessor import Accessor
 from .apply_autograd import apply_autograd_options
 from .apply_selection import apply_selection
-from .backward import BackwardPass, GradFnLog, check_loss, gradients_of, memory_of
+from .backward import BackwardPass, GradFnLog, check_loss, gradients_of, memory_of, saved_by
 from .layer_log import LayerLog
 from .lookup import Lookup
 from .module_log import ModuleLog, modules_of
@@ -503,7 +503,7 @@ class ModelLog(Tabular, Aliased):
     @property
     def saved_for_backward_memory(self) -> int:
         """Bytes that autograd keeps of the forward pass for the backward pass, each once, without parameters."""
-        return memory_of(saved for node in gradients_of(self.graph).nodes for saved in node.saved)
+        return memory_of(saved for node in gradients_of(self.graph).nodes for saved in saved_by(node))
 
     @property
     def saved_for_backward_memory_str(self) -> str:
@@ -526,10 +526,6 @@ class ModelLog(Tabular, Aliased):
 
         Random operations draw what they drew. The parameters are the model's, as they are now. Unless it is called
         under `torch.no_grad()`, the result can be differentiated with respect to them and to `values`.
-
-        Where the model would read something else from the new values (the truth of a tensor, a number, a list, an
-        array), or a value gets another shape or type, `DivergenceError` is raised: what the model would do is not
-        recorded. What it only prints is not compared.
         """
         given: dict[Value, Tensor | None] = {}
         if from_layer is not None:

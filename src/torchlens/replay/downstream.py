@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from functools import cached_property
+from types import CodeType
 from typing import Any
 
 import torch
@@ -16,12 +18,7 @@ from ..errors import ReplayError
 from ..graph.graph import Graph
 from ..graph.link import argument_values
 from ..graph.sites import call_in_words
-from .call import UNINITIALISED, recompute
-from .guard import Guard
-from .memory import laid_as
-from .reasons import NotReplayable
-
-_CUSTOM_FUNCTION = torch.autograd.Function.apply.__func__.__code__  # type: ignore[attr-defined]
+from .call import UNINITIALISED, NotReplayable, recompute
 
 
 class Edits:
@@ -57,11 +54,8 @@ class Downstream:
         calls: numbers of calls to compute in any case, with all that depends on them: where an edit is to happen.
         everything: compute every call of the graph.
         edits: what may replace values on the way.
-        any_geometry: let values have other shapes and types than they had, for callers who know that the model does not
-            depend on them.
 
-    Random operations draw what they drew. Without autograd around it, the results have no history. Where the model
-    would have read something else from a value, or may have, `DivergenceError` is raised.
+    Random operations draw what they drew. Without autograd around it, the results have no history.
     """
 
     def __init__(
@@ -72,7 +66,6 @@ class Downstream:
         calls: Collection[int] = (),
         everything: bool = False,
         edits: Edits | None = None,
-        any_geometry: bool = False,
     ) -> None:
         self.graph = graph
         self.trace: Trace = graph.trace
@@ -80,26 +73,19 @@ class Downstream:
         self.calls = calls
         self.everything = everything
         self.edits = edits or Edits()
-        self.guard = Guard(graph)
-        self.any_geometry = any_geometry
         # Outside of autograd, operations run as they did, since kernels are chosen by whether a gradient is required,
         # and their results are cut off one by one.
         self.differentiably = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
-        self.new: dict[Value, Tensor] = {}
+        self.new: dict[Value, Tensor] = {value: tensor for value, tensor in given.items() if tensor is not None}
         self.changed = set(given)
-        for value, tensor in given.items():
-            if tensor is not None:
-                self._put(value, laid_as(value.kept, tensor))
 
     def values(self) -> Iterator[tuple[Value, Tensor]]:
         """Compute what depends on the changes, call by call: each new value with its tensor."""
         for number, call in enumerate(self.trace.calls):
-            self.guard.check_reads(number, self.changed, self.tensor)
             if self._is_affected(number, call):
                 with rng.restored():
                     found = self._run(number, call)
                 yield from found
-        self.guard.check_reads(len(self.trace.calls), self.changed, self.tensor)
 
     def output(self) -> Any:
         """What the model returns; to be asked when all values have been computed."""
@@ -143,14 +129,9 @@ class Downstream:
             raise ReplayError(f"{self._where(call)} raised when it was run again: {error}") from error
         found = [pair for pair in zip(call.outputs, results, strict=True) if pair[0] not in self.given]
         for value, tensor in found:
-            self._put(value, self.edits.result(value, tensor if self.differentiably else tensor.detach()))
+            self.new[value] = self.edits.result(value, tensor if self.differentiably else tensor.detach())
+            self.changed.add(value)
         return [(value, self.new[value]) for value, _ in found]
-
-    def _put(self, value: Value, tensor: Tensor) -> None:
-        if not self.any_geometry:
-            self.guard.check_geometry(value, tensor)
-        self.new[value] = tensor
-        self.changed.add(value)
 
     def _results(self, number: int, call: Call) -> list[Tensor]:
         if call.function is OUTPUT:
@@ -158,7 +139,7 @@ class Downstream:
             return [self._result(origin)]
         state = call.state
         if self.differentiably:
-            if _CUSTOM_FUNCTION in call.site and self._has_history(call):
+            if any(code in call.site for code in self._custom_forwards) and self._has_history(call):
                 raise NotReplayable(
                     "it is part of a custom autograd function, whose gradient is not recorded; "
                     "replay it under torch.no_grad()"
@@ -171,6 +152,10 @@ class Downstream:
             return None if tensor is None else self.edits.argument(number, value, tensor)
 
         return recompute(call, argument, differentiably=self.differentiably, state=state)
+
+    @cached_property
+    def _custom_forwards(self) -> list[CodeType]:
+        return _forwards_of_custom_functions()
 
     def _has_history(self, call: Call) -> bool:
         tensors = [self.tensor(value) for _, value in argument_values(call)]
@@ -196,3 +181,14 @@ def replayed_output(graph: Graph, given: Mapping[Value, Tensor | None]) -> Any:
     for _ in run.values():
         pass
     return run.output()
+
+
+def _forwards_of_custom_functions() -> list[CodeType]:
+    """The code of the forward of every custom autograd function."""
+    found, kinds = [], [torch.autograd.Function]
+    while kinds:
+        kind = kinds.pop()
+        kinds += kind.__subclasses__()
+        if hasattr(kind.forward, "__code__"):
+            found.append(kind.forward.__code__)
+    return found

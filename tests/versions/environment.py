@@ -1,0 +1,121 @@
+"""One environment: make it, run the tests in it, remove it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+#: What the tests need besides the package and its extras.
+TOOLS = "pytest pytest-xdist hypothesis pillow expecttest scipy nbclient nbformat ipykernel hatchling editables".split()
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A version of torch and a Python; `lowest` for the oldest dependencies that pyproject.toml names."""
+
+    torch: str
+    python: str
+    lowest: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"torch {self.torch}, {self.python}" + (", lowest" if self.lowest else "")
+
+    @property
+    def minor(self) -> int:
+        return int(self.torch.split(".")[1])
+
+    def requirements(self, root: Path) -> list[list[str]]:
+        """What is installed, in order: the arguments of pip, each time."""
+        first = [f"torch=={self.torch}"]
+        if self.lowest:
+            first += lowest_requirements(root)
+        # torchvision names the one build of torch that it belongs to; not every torch has one on the day it appears.
+        vision = ["--no-deps", f"torchvision<=0.{self.minor + 15}.99"]
+        transformers = "transformers<5" if self.minor < 6 else "transformers"
+        return [first, [".[tables,graphs,png]"], vision, [transformers, *TOOLS]]
+
+
+def lowest_requirements(root: Path) -> list[str]:
+    """`name==version` for every dependency, and those of the extras that the tests use, at its lower bound."""
+    import tomllib  # with Python 3.11
+
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    named = [*project["dependencies"], *[each for extra in ("tables", "graphs", "png") for each in extras[extra]]]
+    return [each.replace(">=", "==") + ".*" for each in named if ">=" in each and not each.startswith("torch")]
+
+
+def run(environment: Environment, root: Path, *, keep: bool) -> dict[str, Any]:
+    """What came of the tests in this environment."""
+    interpreter = shutil.which(environment.python)
+    if interpreter is None or subprocess.run([interpreter, "--version"], capture_output=True).returncode:
+        return {"verdict": "missing", "summary": f"{environment.python} is not on this machine"}
+    folder = Path(tempfile.mkdtemp(prefix="torchlens-versions-"))
+    try:
+        subprocess.run([interpreter, "-m", "venv", folder / "venv"], check=True)
+        failure = install(environment, folder, root)
+        return failure or tested(folder, root)
+    finally:
+        if not keep:
+            shutil.rmtree(folder)
+
+
+def install(environment: Environment, folder: Path, root: Path) -> dict[str, Any] | None:
+    """Install everything; what pip said if it failed."""
+    pins = folder / "constraints.txt"
+    pins.write_text(constraints(environment, (root / "constraints.txt").read_text()))
+    settings = {**os.environ, "PIP_CONSTRAINT": str(pins), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    for requirements in environment.requirements(root):
+        pip = [folder / "venv/bin/python", "-m", "pip", "install", "--quiet", *requirements]
+        done = subprocess.run(pip, cwd=root, env=settings, capture_output=True, text=True)
+        if done.returncode:
+            said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+            return {"verdict": "not installed", "summary": " ".join(said)[:300] or "pip failed"}
+    return None
+
+
+def constraints(environment: Environment, pins: str) -> str:
+    """The project's pins, but for what this environment chooses itself."""
+    free = {"torch", "torchvision", "transformers", "huggingface_hub", "tokenizers"}
+    if environment.lowest:
+        free |= {"numpy", "safetensors", "xxhash", "pandas", "pyarrow", "networkx", "resvg_py", "scipy"}
+    return "\n".join(line for line in pins.splitlines() if re.split("[=<>; ]", line)[0] not in free)
+
+
+def tested(folder: Path, root: Path) -> dict[str, Any]:
+    report = folder / "report.xml"
+    python = folder / "venv/bin/python"
+    settings = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root / "src")}
+    options = ["-n", "2", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
+    done = subprocess.run([python, "-m", "pytest", *options], cwd=root, env=settings, capture_output=True, text=True)
+    if not report.exists():
+        return {"verdict": "failed", "failed": 1, "summary": done.stdout[-500:] + done.stderr[-500:]}
+    return {**counted(report), "python": said_by(python, "--version"), "summary": done.stdout.strip().splitlines()[-1]}
+
+
+def counted(report: Path) -> dict[str, Any]:
+    """How many tests passed, which failed, and why the others were skipped."""
+    failed, reasons, passed = [], Counter[str](), 0
+    for test in ElementTree.parse(report).iter("testcase"):
+        skipped = test.find("skipped")
+        if test.find("failure") is not None or test.find("error") is not None:
+            failed.append(f"{test.get('classname')}::{test.get('name')}")
+        elif skipped is not None:
+            reasons[skipped.get("message", "")] += 1
+        else:
+            passed += 1
+    verdict = "failed" if failed else "passed"
+    return {"verdict": verdict, "passed": passed, "failed": len(failed), "failures": failed, "skipped": dict(reasons)}
+
+
+def said_by(python: Path, *arguments: str) -> str:
+    return subprocess.run([python, *arguments], capture_output=True, text=True, check=True).stdout.strip()
