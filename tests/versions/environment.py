@@ -56,8 +56,8 @@ def lowest_requirements(root: Path) -> list[str]:
 
 def run(environment: Environment, root: Path, *, keep: bool) -> dict[str, Any]:
     """What came of the tests in this environment."""
-    interpreter = shutil.which(environment.python)
-    if interpreter is None or subprocess.run([interpreter, "--version"], capture_output=True).returncode:
+    interpreter = interpreter_named(environment.python)
+    if interpreter is None:
         return {"verdict": "missing", "summary": f"{environment.python} is not on this machine"}
     folder = Path(tempfile.mkdtemp(prefix="torchlens-versions-"))
     try:
@@ -67,6 +67,15 @@ def run(environment: Environment, root: Path, *, keep: bool) -> dict[str, Any]:
     finally:
         if not keep:
             shutil.rmtree(folder)
+
+
+def interpreter_named(name: str) -> str | None:
+    """The interpreter on the path, or one of pyenv's; None if there is none that runs."""
+    installed = sorted(Path.home().glob(f".pyenv/versions/*/bin/{name}"))
+    for candidate in [shutil.which(name), *map(str, installed)]:
+        if candidate and subprocess.run([candidate, "--version"], capture_output=True).returncode == 0:
+            return candidate
+    return None
 
 
 def install(environment: Environment, folder: Path, root: Path) -> dict[str, Any] | None:
