@@ -7,7 +7,7 @@ TorchLensError
  ├── DrawingError         a picture that could not be made
  ├── LayerNotFoundError   nothing in the log has that name (also a KeyError)
  ├── PassNeededError      the layer has several passes and the answer differs (also an AttributeError)
- ├── DivergenceError      a new input takes another path through the model than the log did
+ ├── DivergenceError      a new input or value leads the model elsewhere than the log
  ├── ReplayError          an operation can't be run again
  └── TorchVersionError    the installed torch lacks something that this needs
 FidelityWarning           something in the log may not be what it seems
@@ -53,7 +53,7 @@ class PassNeededError(TorchLensError, AttributeError):
 
 
 class DivergenceError(TorchLensError):
-    """A new input takes another path through the model; the message says where, and the log is as it was."""
+    """A new input or value leads the model elsewhere; the message says where, and the log is as it was."""
 
 
 class ReplayError(TorchLensError):

@@ -15,7 +15,7 @@ from torchlens.bundle.functions import UnknownFunction
 from torchlens.capture.records import SavedObject, Value
 from torchlens.log.accessor import Accessor
 from torchlens.log.backward import GradFnLog
-from torchlens.validate.compare import same
+from torchlens.replay.same import same
 
 RECORDS = (GradFnLog, tl.BackwardPass, tl.OpLog, tl.LayerLog, tl.ModuleLog, tl.ModulePassLog, tl.ParamLog, tl.BufferLog)
 

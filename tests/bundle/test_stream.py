@@ -64,7 +64,7 @@ def test_values_are_those_of_a_log_in_memory(case: Any, tmp_path: Path) -> None:
 
 
 def _same(one: Any, other: Any) -> bool:
-    from torchlens.validate.compare import same
+    from torchlens.replay.same import same
 
     return one is other is None or same(one, other)
 

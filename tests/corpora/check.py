@@ -17,7 +17,7 @@ from torch import Tensor, nn
 import torchlens as tl
 from torchlens.capture.containers import rebuild, replace_tensors, tensors_in
 from torchlens.capture.records import Value
-from torchlens.validate.compare import difference, same
+from torchlens.replay.same import difference, same
 
 #: What can become of an example. Only "failed" is a fault of ours.
 PASSED = "passed"

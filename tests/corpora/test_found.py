@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import torchlens as tl
-from torchlens.validate.compare import difference, same
+from torchlens.replay.same import difference, same
 
 
 class Of(nn.Module):

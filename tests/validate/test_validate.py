@@ -15,7 +15,7 @@ from tests.torchvision_models import torchvision_models
 from torch import Tensor, nn
 
 import torchlens as tl
-from torchlens.validate.compare import difference, same
+from torchlens.replay.same import difference, same
 
 
 @pytest.mark.parametrize("train", [True, False], ids=["train", "eval"])

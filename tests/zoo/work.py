@@ -16,7 +16,7 @@ from torch import Tensor
 
 import torchlens as tl
 from torchlens.capture.containers import fresh_copy, tensors_in
-from torchlens.validate.compare import same
+from torchlens.replay.same import same
 
 PASSED, FAILED, NOT_BUILT = "passed", "failed", "not built"
 

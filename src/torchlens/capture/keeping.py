@@ -119,7 +119,7 @@ def layout_of(tensor: Tensor) -> Layout | None:
     if tensor.layout is not torch.strided or tensor.is_nested:
         return None
     offset = int(tensor.storage_offset())
-    fields = (tensor.size(), tensor.stride(), offset, tensor.dtype.itemsize, tensor.is_conj())
+    fields = (tensor.size(), tensor.stride(), offset, tensor.dtype.itemsize, tensor.is_conj() or tensor.is_neg())
     return _new_layout(Layout, fields)
 
 

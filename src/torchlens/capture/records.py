@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .._torch import neg_view
+
 if TYPE_CHECKING:
     from ..options import Options
     from .choose import Chooser
@@ -51,7 +53,7 @@ class Layout(NamedTuple):
     stride: tuple[int, ...]
     offset: int
     itemsize: int
-    conj: bool
+    conj: bool  # the conjugate of what lies there; of a real type, the negative
 
     @property
     def end(self) -> int:
@@ -61,7 +63,9 @@ class Layout(NamedTuple):
     def of(self, memory: Tensor) -> Tensor:
         """The part of a flat piece of memory that lies so."""
         view = memory.as_strided(self.size, self.stride, self.offset)
-        return view.conj() if self.conj and memory.is_complex() else view
+        if not self.conj:
+            return view
+        return view.conj() if memory.is_complex() else neg_view(view) if memory.is_floating_point() else view
 
 
 class Stored:

@@ -409,7 +409,7 @@ class Tracer(TorchFunctionMode):
             elif function.foreign:
                 self._after_foreign(args, kwargs)
         elif function.reads:
-            self._read(function, stored_args, result, site)
+            self._read(function, (*stored_args, *stored_kwargs.values()), result, site)
 
     def _after_failure(
         self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], before: _Before, site: Site
@@ -484,8 +484,8 @@ class Tracer(TorchFunctionMode):
         for tensor in flat_tensors([*args, *kwargs.values()]):
             self.identity.look_again(tensor)
 
-    def _read(self, function: Function, args: tuple[Any, ...], result: Any, site: Site) -> None:
-        values = tuple([argument for argument in args if isinstance(argument, Value)])
+    def _read(self, function: Function, arguments: tuple[Any, ...], result: Any, site: Site) -> None:
+        values = tuple([argument for argument in arguments if isinstance(argument, Value)])
         plain = result if type(result) in PLAIN else None
         calls = len(self.trace.calls)
         self.trace.events.append(Event(function.name, values, plain, self.module_call, calls, site))

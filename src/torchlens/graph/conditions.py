@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ..capture.functions import RAW_MEMORY
 from ..capture.naming import frames, is_library_code
 from ..capture.records import Event
 from ..statements import Statement, find_statement
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 #: Statements that choose what runs next; an assert does not.
 BRANCHING = {"if", "elif", "while", "ternary", "comprehension", "guard", "boolop"}
 _TESTS = BRANCHING | {"assert"}
+
+#: Reads that no line of Python makes, and what may be no read at all.
+_NO_TESTS = {"_local_scalar_dense", *RAW_MEMORY}
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ def _seen(graph: Graph) -> list[Condition]:
     found = []
     for event in graph.trace.events:
         innermost = next(frames(event.site), None)
-        if innermost is None or is_library_code(innermost[0]):
+        if innermost is None or is_library_code(innermost[0]) or event.function in _NO_TESTS:
             continue
         statement = find_statement(*innermost)
         if event.function == "__bool__" or statement.kind in _TESTS:

@@ -526,6 +526,10 @@ class ModelLog(Tabular, Aliased):
 
         Random operations draw what they drew. The parameters are the model's, as they are now. Unless it is called
         under `torch.no_grad()`, the result can be differentiated with respect to them and to `values`.
+
+        Where the model would read something else from the new values (the truth of a tensor, a number, a list, an
+        array), or a value gets another shape or type, `DivergenceError` is raised: what the model would do is not
+        recorded. What it only prints is not compared.
         """
         given: dict[Value, Tensor | None] = {}
         if from_layer is not None:

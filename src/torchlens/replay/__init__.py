@@ -4,7 +4,9 @@
                                     autocast and random state in which it ran
     Downstream(graph, given, ...)   downstream.py: everything that depends on values that are others than they were;
                                     an `Edits` may replace what is computed, or what one call takes from one parent
+    Guard                           guard.py: would the model have read the same from the new values?
+    same(one, other)                same.py: are two tensors the same, bit for bit?
 
-Both change nothing that was saved. `recompute` raises `NotReplayable` where a call depends on more than was saved.
+Nothing that was saved is changed. `recompute` raises `NotReplayable` where a call depends on more than was saved.
 Validation compares what `recompute` gives with what was logged; `log.replay` returns what `Downstream` ends with.
 """

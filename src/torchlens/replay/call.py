@@ -12,8 +12,9 @@ from torch import Tensor
 
 from ..capture.containers import rebuild, tensors_in
 from ..capture.functions import ALIAS_UPDATE, IMPLICIT_VIEW, UNWRAP, WRAP
-from ..capture.records import Call, Layout, SavedObject, Value, fetched
-from ..errors import TorchLensError
+from ..capture.records import Call, SavedObject, Value, fetched
+from .memory import lay_out
+from .reasons import NotReplayable
 
 #: The tensor to use for a value; None if there is none.
 TensorOf = Callable[[Value], "Tensor | None"]
@@ -25,10 +26,6 @@ UNINITIALISED = {
 
 #: Gradients are computed from the autograd graph, which is not saved.
 _DEPEND_ON_HISTORY = {"grad"}
-
-
-class NotReplayable(TorchLensError):
-    """A call can't be computed again from what was saved; the message says why."""
 
 
 def saved_tensor(value: Value) -> Tensor | None:
@@ -54,7 +51,7 @@ def recompute(
     """
     _check_saved([*call.args, *call.kwargs.values()])
     if call.function is ALIAS_UPDATE or call.function is IMPLICIT_VIEW:
-        return [_recompute_memory(call, tensor_of)]
+        return [lay_out(call, [_known(value, tensor_of) for value in call.args])]
     if call.function is WRAP or call.function is UNWRAP:
         return [_recompute_wrapping(call, tensor_of)]
     if call.function.func is None or call.function.name in _DEPEND_ON_HISTORY:
@@ -89,6 +86,8 @@ def _check_saved(arguments: Iterable[Any]) -> None:
     for argument in arguments:
         if isinstance(argument, SavedObject):
             raise NotReplayable(f"an argument was not saved: {argument.description}")
+        if isinstance(argument, (torch.UntypedStorage, torch.TypedStorage)):
+            raise NotReplayable("an argument is raw memory, and what it held is not known any more")
         if isinstance(argument, (tuple, list)):
             _check_saved(argument)
 
@@ -152,22 +151,6 @@ def _generator_at(state: Tensor, kwargs: Mapping[str, Any]) -> Iterator[None]:
         yield
     finally:
         generator.set_state(before)
-
-
-def _recompute_memory(call: Call, tensor_of: TensorOf) -> Tensor:
-    """Lay the values into memory one after the other, as the tensors lay, and look at the part that is asked for."""
-    own, *others = cast("tuple[Layout, ...]", call.kwargs["layouts"])
-    values = [_known(value, tensor_of) for value in call.args]
-    layouts = [own, *others] if call.function is ALIAS_UPDATE else others
-    if None in (own, *layouts) or len(layouts) != len(values):
-        raise NotReplayable("a tensor changed, or came to be, in a way that can't be repeated")
-    if len(values) < 2 and call.function is ALIAS_UPDATE:
-        raise NotReplayable("a tensor was changed by something that could not be seen")
-    end = max(layout.end for layout in (own, *layouts))
-    memory = torch.zeros(end + 1, dtype=values[0].dtype, device=values[0].device)
-    for layout, value in zip(layouts, values, strict=True):
-        layout.of(memory).copy_(value)
-    return own.of(memory)
 
 
 def _recompute_wrapping(call: Call, tensor_of: TensorOf) -> Tensor:

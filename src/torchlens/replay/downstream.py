@@ -18,7 +18,10 @@ from ..errors import ReplayError
 from ..graph.graph import Graph
 from ..graph.link import argument_values
 from ..graph.sites import call_in_words
-from .call import UNINITIALISED, NotReplayable, recompute
+from .call import UNINITIALISED, recompute
+from .guard import Guard
+from .memory import laid_as
+from .reasons import NotReplayable
 
 
 class Edits:
@@ -54,8 +57,11 @@ class Downstream:
         calls: numbers of calls to compute in any case, with all that depends on them: where an edit is to happen.
         everything: compute every call of the graph.
         edits: what may replace values on the way.
+        any_geometry: let values have other shapes and types than they had, for callers who know that the model does not
+            depend on them.
 
-    Random operations draw what they drew. Without autograd around it, the results have no history.
+    Random operations draw what they drew. Without autograd around it, the results have no history. Where the model
+    would have read something else from a value, or may have, `DivergenceError` is raised.
     """
 
     def __init__(
@@ -66,6 +72,7 @@ class Downstream:
         calls: Collection[int] = (),
         everything: bool = False,
         edits: Edits | None = None,
+        any_geometry: bool = False,
     ) -> None:
         self.graph = graph
         self.trace: Trace = graph.trace
@@ -73,19 +80,26 @@ class Downstream:
         self.calls = calls
         self.everything = everything
         self.edits = edits or Edits()
+        self.guard = Guard(graph)
+        self.any_geometry = any_geometry
         # Outside of autograd, operations run as they did, since kernels are chosen by whether a gradient is required,
         # and their results are cut off one by one.
         self.differentiably = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
-        self.new: dict[Value, Tensor] = {value: tensor for value, tensor in given.items() if tensor is not None}
+        self.new: dict[Value, Tensor] = {}
         self.changed = set(given)
+        for value, tensor in given.items():
+            if tensor is not None:
+                self._put(value, laid_as(value.kept, tensor))
 
     def values(self) -> Iterator[tuple[Value, Tensor]]:
         """Compute what depends on the changes, call by call: each new value with its tensor."""
         for number, call in enumerate(self.trace.calls):
+            self.guard.check_reads(number, self.changed, self.tensor)
             if self._is_affected(number, call):
                 with rng.restored():
                     found = self._run(number, call)
                 yield from found
+        self.guard.check_reads(len(self.trace.calls), self.changed, self.tensor)
 
     def output(self) -> Any:
         """What the model returns; to be asked when all values have been computed."""
@@ -129,9 +143,14 @@ class Downstream:
             raise ReplayError(f"{self._where(call)} raised when it was run again: {error}") from error
         found = [pair for pair in zip(call.outputs, results, strict=True) if pair[0] not in self.given]
         for value, tensor in found:
-            self.new[value] = self.edits.result(value, tensor if self.differentiably else tensor.detach())
-            self.changed.add(value)
+            self._put(value, self.edits.result(value, tensor if self.differentiably else tensor.detach()))
         return [(value, self.new[value]) for value, _ in found]
+
+    def _put(self, value: Value, tensor: Tensor) -> None:
+        if not self.any_geometry:
+            self.guard.check_geometry(value, tensor)
+        self.new[value] = tensor
+        self.changed.add(value)
 
     def _results(self, number: int, call: Call) -> list[Tensor]:
         if call.function is OUTPUT:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from ..capture.containers import flat_tensors, tensors_in
 from ..capture.modules import distinct_modules
+from ..replay.same import difference, same
 from ..words import counted
-from .compare import difference, same
 from .report import Problem, Report
 
 

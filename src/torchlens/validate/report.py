@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from ..replay.same import difference, same
 from ..words import counted
-from .compare import difference, same
 
 if TYPE_CHECKING:
     from ..log.op_log import OpLog

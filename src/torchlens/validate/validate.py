@@ -13,8 +13,9 @@ from ..capture.records import Call, Value
 from ..errors import ArgumentError, UnknownFunctionError
 from ..graph.graph import Graph
 from ..graph.link import argument_values
-from ..replay.call import UNINITIALISED, NotReplayable, recompute
-from .compare import difference, same, without_values
+from ..replay.call import UNINITIALISED, recompute
+from ..replay.reasons import NotReplayable
+from ..replay.same import difference, same, without_values
 from .report import Problem, ValidationReport
 
 
