@@ -25,7 +25,7 @@ from torchlens.options import Options
 def measure(model: nn.Module, x: Tensor) -> dict[str, float]:
     """Seconds by pass."""
     with torch.no_grad():
-        trace, error = run_traced(model, [x], {}, Options(layers_to_save=None))
+        trace, error, _ = run_traced(model, [x], {}, Options(layers_to_save=None))
     if error is not None:
         raise error
     best: dict[str, float] = {}

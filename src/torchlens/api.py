@@ -123,10 +123,10 @@ def log_forward_pass(
     picture = _picture(log_forward_pass, vis_mode, drawing, model if module is None else None)
     args, kwargs = model_arguments(model, input_args, input_kwargs)
     with _streaming(options) as stream:
-        trace, error = trace_of(model, module, args, kwargs, options, stream)
+        trace, error, chooser = trace_of(model, module, args, kwargs, options, stream)
         log = ModelLog(trace)
         if error is None:
-            apply_selection(log)
+            apply_selection(log, chooser)
     if error is not None:
         apply_autograd_options(log)
         raise _annotated(error, log, [*args, *kwargs.values()])
@@ -255,7 +255,7 @@ def validate_model_activations(
         with plain_surroundings():
             expected = copied(model)(*fresh_copy(args), **fresh_copy(kwargs))
         options = Options(random_seed=seed, check_completeness=True)
-        trace, error = run_traced(copied(model), fresh_copy(args), fresh_copy(kwargs), options)
+        trace, error, _ = run_traced(copied(model), fresh_copy(args), fresh_copy(kwargs), options)
     if error is not None:
         raise error
     log = ModelLog(trace)

@@ -104,7 +104,7 @@ def test_nothing_of_a_recording_is_forgotten() -> None:
     """Whoever adds a field to a record meets this test: the field belongs into bundle/encode.py and decode.py."""
     saved = {*PLAIN, "completeness", "modules", "param_infos", "buffer_infos", "values", "params", "calls",
              "module_calls", "events", "output", "seed", "gradients"}  # fmt: skip
-    of_the_process = {"chooser", "connections", "options", "param_versions"}
+    of_the_process = {"connections", "options", "param_versions"}
     assert {field.name for field in dataclass_fields(Trace)} == saved | of_the_process
     assert set(Value.__slots__) == {
         "_facts",

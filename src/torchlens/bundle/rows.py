@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ..capture.dispatcher import Completeness, MissedOperation
-from ..capture.functions import ALIAS_UPDATE, IMPLICIT_VIEW, OUTPUT, UNWRAP, WRAP, Function
+from ..capture.functions import ALIAS_UPDATE, EDIT, IMPLICIT_VIEW, OUTPUT, UNEDITED, UNWRAP, WRAP, Function
 from ..capture.records import Facts, ModuleInfo, TensorInfo
 from .checks import flag, integer, listed, number, one_of, optional, sizes, text
 from .functions import UnknownFunction, find, name_of
@@ -20,14 +20,13 @@ from .tensors import dtype_name, dtype_named
 Tables = dict[str, Any]
 
 #: What stands in a log without a call.
-_SYNTHETIC = {function.name: function for function in (OUTPUT, ALIAS_UPDATE, IMPLICIT_VIEW, WRAP, UNWRAP)}
+_SYNTHETIC = {f.name: f for f in (OUTPUT, ALIAS_UPDATE, IMPLICIT_VIEW, WRAP, UNWRAP, EDIT, UNEDITED)}
 
 #: The fields of a trace that are plain values, each with its check.
 PLAIN: dict[str, Callable[[Any], Any]] = {
     "model_name": text,
     "values_kept": flag,
     "complete": flag,
-    "ended": flag,
     "grad_enabled": flag,
     "within": lambda thing: optional(text, thing),
     "start_time": number,

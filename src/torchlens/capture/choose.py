@@ -12,10 +12,11 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from ..selectors import ASK, NO, YES, Answer, Modules, Predicate, Result, Seen, Selection, compile, described
+from ..selectors import ASK, NO, YES, Answer, Matcher, Modules, Predicate, Result, Seen, Selection, compile, described
 from .context import AskLater, OpInProgress
 from .keeping import Keeper, Sink, Transform
 from .naming import layer_type_of
+from .observer import Observer
 from .records import ModuleCall, Trace, Value
 
 
@@ -27,43 +28,40 @@ class Failure(NamedTuple):
     raised: Exception
 
 
-class Chooser:
+class Chooser(Observer):
     """Keeps the values that a selection wants, or may want; with no selection, all of them."""
 
-    def __init__(
-        self,
-        trace: Trace,
-        keeper: Keeper,
-        selection: Selection | None,
-        transform: Transform | None,
-        sink: Sink | None = None,
-    ) -> None:
-        self.trace = trace
-        self.keeper = keeper
-        self.matcher = compile(selection, Modules(trace.modules), "layers_to_save") if selection else None
+    def __init__(self, selection: Selection | None, transform: Transform | None, sink: Sink | None = None) -> None:
+        self.selection = selection
+        self.matcher: Matcher | None = None
         self.transform = transform
         self.sink = sink
         self.failure: Failure | None = None  # the first
         self.chosen: dict[Predicate, set[int]] = {}  # by each predicate: indexes of values
         self.undecided: dict[Predicate, dict[int, OpInProgress]] = {}  # to be asked again when the graph is known
-        for predicate in self.matcher.predicates if self.matcher else ():
-            self.chosen[predicate], self.undecided[predicate] = set(), {}
         self._raw: set[int] = set()  # kept, not yet transformed or written
         self._types: dict[str, Answer] = {}  # where the type decides
         self._returned: dict[int, list[Result]] = {}  # the calls that returned each value
 
-    # ---- what the tracer reports ----------------------------------------------------------------------------
+    # ---- what capture tells ---------------------------------------------------------------------------------
 
-    def consider(self, new: list[tuple[Value, Tensor]], module_call: int) -> None:
-        """New values have come to be."""
-        for value, tensor in new:
-            wanted = YES if self.matcher is None else self._wanted(value, module_call)
-            if wanted:
-                self._keep(value, tensor, wanted == YES)
-        new.clear()
+    def begin(self, trace: Trace, keeper: Keeper) -> None:
+        self.trace, self.keeper = trace, keeper
+        if self.selection is not None:
+            self.matcher = compile(self.selection, Modules(trace.modules), "layers_to_save")
+            for predicate in self.matcher.predicates:
+                self.chosen[predicate], self.undecided[predicate] = set(), {}
 
-    def module_left(self, call: ModuleCall, returned: list[tuple[Value, Tensor]]) -> None:
-        """A module call has ended."""
+    def value(self, value: Value, tensor: Tensor, module_call: int) -> None:
+        wanted = YES if self.matcher is None else self._wanted(value, module_call)
+        if wanted:
+            self._keep(value, tensor, wanted == YES)
+
+    def replaced(self, value: Value, tensor: Tensor) -> None:
+        if value.index in self._raw:
+            value.saved = self.keeper.keep(tensor)
+
+    def module_exit(self, call: ModuleCall, returned: list[tuple[Value, Tensor]]) -> None:
         if self.matcher is None or call.module not in self.matcher.modules_asked:
             return
         for position, (value, tensor) in enumerate(returned):

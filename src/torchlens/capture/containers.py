@@ -114,6 +114,20 @@ def rebuild(thing: Any, convert: Callable[[Any], Any]) -> Any:
     return thing
 
 
+def paired(stored: Any, given: Any) -> Iterator[tuple[Any, Tensor]]:
+    """Each tensor in a nest of containers with what stands in its place in a copy made by `replace_tensors`."""
+    if isinstance(given, Tensor):
+        yield stored, given
+    elif isinstance(given, dict):
+        for key, member in given.items():
+            yield from paired(stored[key], member)
+    elif isinstance(given, (tuple, list)):
+        for one, other in zip(stored, given, strict=True):
+            yield from paired(one, other)
+    elif isinstance(given, slice):
+        yield from paired((stored.start, stored.stop, stored.step), (given.start, given.stop, given.step))
+
+
 def reconstructed(thing: Any, kind: type, convert: Callable[[Any], Any], memo: dict[int, Any] | None = None) -> Any:
     """A copy of whatever a model returns, with each member of a kind converted. What holds none stays as it is."""
     memo = {} if memo is None else memo
@@ -143,6 +157,13 @@ def _holds(thing: Any, kind: type, seen: set[int]) -> bool:
         return False
     seen.add(id(thing))
     return any(_holds(member, kind, seen) for _, member in children(thing))
+
+
+def put_in(result: Any, tensors: Mapping[int, Tensor]) -> Any:
+    """What a call or a module returned, with other tensors in place of some, by the ids of these."""
+    if isinstance(result, Tensor):
+        return tensors.get(id(result), result)
+    return reconstructed(result, Tensor, lambda tensor: tensors.get(id(tensor), tensor))
 
 
 def fresh_copy(thing: Any) -> Any:

@@ -24,8 +24,8 @@ from .._torch import LIBRARY_FOLDERS, HigherOrderOperator, call_without, higher_
 from .containers import flat_tensors
 
 if TYPE_CHECKING:
+    from .calls import TorchCalls
     from .origins import Origins
-    from .tracer import Tracer
 
 #: Operations that compute nothing: other names for the same values, made by `nn.Parameter(t)`, by custom autograd
 #: functions and by tensors written out as numbers; what gives a tensor that `copy.deepcopy` makes its memory; and
@@ -94,7 +94,7 @@ class Watcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     supports_higher_order_operators = True
 
-    def __init__(self, tracer: Tracer) -> None:
+    def __init__(self, tracer: TorchCalls) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.tracer = tracer
 
@@ -126,7 +126,7 @@ class Witness(Watcher):  # type: ignore[no-untyped-call]
     (`cross_entropy_loss`) compute differently, in the last digit, when a dispatch mode is on.
     """
 
-    def __init__(self, tracer: Tracer, found: Completeness, origins: Origins) -> None:
+    def __init__(self, tracer: TorchCalls, found: Completeness, origins: Origins) -> None:
         super().__init__(tracer)
         self.found, self.origins = found, origins
 
@@ -148,7 +148,7 @@ class Witness(Watcher):  # type: ignore[no-untyped-call]
         self.found.operations += 1
         with no_torch_function():
             result = func(*args, **kwargs)
-        if not self.tracer.busy and not self.tracer.trace.ended:
+        if not self.tracer.busy and not self.tracer.progress.ended:
             self._check(str(func), flat_tensors([*args, *kwargs.values()]), result)
         return result
 

@@ -7,6 +7,7 @@ gradient can be had later, see gradients.py), and the tensor itself, so that a l
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -14,9 +15,12 @@ from torch import Tensor
 
 from .._torch import is_functorch_wrapped
 from ..errors import FidelityWarning
-from .identity import Identity, is_leaf
-from .keeping import address_of
-from .records import Value
+from .containers import paired
+from .functions import Function
+from .identity import MOST_GRAD_FNS, is_leaf
+from .keeping import Keeper, address_of
+from .observer import Arguments, Observer
+from .records import Trace, Value
 
 
 class Edge(NamedTuple):
@@ -82,53 +86,50 @@ class Connections:
         return connected.tensor
 
 
-class FollowingIdentity(Identity):
-    """Knows every tensor of a forward pass by its latest value, and where in the autograd graph that stands."""
+class Following(Observer):
+    """Notes of every value where in the autograd graph it stands."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, edges_wanted: bool) -> None:
+        self.edges_wanted = edges_wanted
         self.edges: dict[int, Edge] = {}
-        self.unsettled: set[int] = set()  # values made without grad: they may have no history yet
         self.connections = Connections()
-        super().__init__(*args, **kwargs)
-        self.plain_buffers.clear()
-        self.watchful = True  # every tensor is looked at again
-        self.most_edges = self.grad_fns_to_read  # Python sees the node of each
-        self.edges_wanted = bool(self.trace.options and self.trace.options.save_gradients)
+        self._without_history: set[int] = set()  # indexes of values that may get one later
+        self._most_edges = MOST_GRAD_FNS  # Python sees the node of each
 
-    def value_of(self, tensor: Tensor) -> Value:
-        value = super().value_of(tensor)
-        # What a custom autograd function returns gets its history only after the operations in it have run.
-        if value.index in self.unsettled and value.role != "param" and tensor.requires_grad:
-            self.unsettled.remove(value.index)
-            self._follow(tensor, value)
-        return value
+    def begin(self, trace: Trace, keeper: Keeper) -> None:
+        self.trace = trace
 
-    def new_value(self, tensor: Tensor, role: str, *args: Any, **kwargs: Any) -> Value:
-        value = super().new_value(tensor, role, *args, **kwargs)
+    def value(self, value: Value, tensor: Tensor, module_call: int) -> None:
+        if value.role == "output":
+            self._look_again(self.trace.calls[value.call].args[0], tensor)
         if tensor.requires_grad:
             self._follow(tensor, value)
-        elif self.below or not torch.is_grad_enabled():
-            self.unsettled.add(value.index)
-        return value
+        else:
+            self._without_history.add(value.index)
 
-    def add_output(self, tensor: Tensor, origin: Value, call: int, path: str) -> Value:
-        value = super().add_output(tensor, origin, call, path)
-        if tensor.requires_grad:
-            self._follow(tensor, value)
-        return value
+    def before_call(
+        self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], stored: Arguments
+    ) -> None:
+        for value, argument in paired([*stored[0], *stored[1].values()], [*args, *kwargs.values()]):
+            self._look_again(value, argument)
 
-    def before_write(self, tensor: Tensor) -> int | None:
+    def replaced(self, value: Value, tensor: Tensor) -> None:
+        self.connections.drop(value)
+        self.edges.pop(value.index, None)
+        self.value(value, tensor, -1)
+
+    def before_write(self, tensor: Tensor) -> None:
         self.connections.before_write(tensor)
-        return super().before_write(tensor)
 
-    def expose(self, tensor: Any) -> None:
-        if isinstance(tensor, Tensor):
-            self.connections.before_write(tensor)
-        super().expose(tensor)
+    def _look_again(self, value: Value, tensor: Tensor) -> None:
+        """What a custom autograd function returns gets its history only after the operations in it have run."""
+        if value.index in self._without_history and value.role != "param" and tensor.requires_grad:
+            self._without_history.remove(value.index)
+            self._follow(tensor, value)
 
     def _follow(self, tensor: Tensor, value: Value) -> None:
         if not torch.is_grad_enabled():
-            self.unsettled.add(value.index)
+            self._without_history.add(value.index)
         if is_functorch_wrapped(tensor):  # valid only inside torch.func.grad and the like
             return
         if is_leaf(tensor) and tensor._is_view():  # made without grad, perhaps inside a custom autograd function
@@ -136,15 +137,15 @@ class FollowingIdentity(Identity):
         self.connections.add(value, tensor)
         if not self.edges_wanted:
             return
-        if len(self.edges) < self.most_edges:
+        if len(self.edges) < self._most_edges:
             node, output = torch.autograd.graph.get_gradient_edge(tensor)[:2]
             self.edges[value.index] = Edge(node, output, tensor if tensor.is_leaf else None)
         else:
             self._warn_of_depth()
 
     def _warn_of_depth(self) -> None:
-        if self.most_edges == len(self.edges):  # once
-            self.most_edges -= 1
+        if self._most_edges == len(self.edges):  # once
+            self._most_edges -= 1
             self.trace.warnings.append(
                 f"only the first {len(self.edges)} values get their gradients: torch frees an autograd graph that "
                 "Python has looked at by recursion, and a larger one would overflow the stack"

@@ -247,3 +247,5 @@ ALIAS_UPDATE = Function("alias_update")
 IMPLICIT_VIEW = Function("implicit_view")
 WRAP = Function("wrap")
 UNWRAP = Function("unwrap")
+EDIT = Function("edit")  # a module's result, edited, where others have it as it was
+UNEDITED = Function("unedited")  # and what it was, where somebody kept that and uses it later

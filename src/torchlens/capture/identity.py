@@ -16,10 +16,11 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from .._torch import UninitializedTensorMixin
-from .functions import ALIAS_UPDATE, IMPLICIT_VIEW, UNWRAP, WRAP, Function
+from .functions import ALIAS_UPDATE, IMPLICIT_VIEW, UNEDITED, UNWRAP, WRAP, Function
 from .keeping import Keeper, address_of, copied, is_plain, layout_of, memory_behind
+from .observer import Observer
 from .origins import Origins
-from .records import UNREAD, Layout, TensorInfo, Trace, Value, facts_of
+from .records import NO_KWARGS, UNREAD, Layout, TensorInfo, Trace, Value, facts_of
 
 #: Adds a call that no code made: (function, arguments, keyword arguments, tensor it explains, role, address).
 Synthesize = Callable[[Function, tuple[Any, ...], Mapping[str, Any], Tensor, str, "str | None"], Value]
@@ -31,6 +32,9 @@ Residents = dict[int, tuple[Tensor, str, TensorInfo]]
 _PLAIN_BEHAVIOUR = Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
 
 UNVERSIONED = -1  # memory made in inference mode counts no writes
+
+#: Torch frees a graph of nodes that Python has seen by recursion: more of them than this could overflow the stack.
+MOST_GRAD_FNS = 8_000
 
 
 class _Write(NamedTuple):
@@ -60,15 +64,20 @@ class Identity:
     """Knows every tensor of a forward pass by its latest value."""
 
     def __init__(
-        self, trace: Trace, residents: Residents, keeper: Keeper, synthesize: Synthesize, *, choosing: bool
+        self,
+        trace: Trace,
+        residents: Residents,
+        keeper: Keeper,
+        synthesize: Synthesize,
+        observers: tuple[Observer, ...] = (),
     ) -> None:
         self.trace = trace
         self.keeping = trace.values_kept
         self.keeper = keeper
         self.foreign = keeper.foreign
-        self.unchosen: list[tuple[Value, Tensor]] | None = [] if choosing else None  # new values, to be kept or not
-        # Torch frees a graph of nodes that Python has seen by recursion: too many of them would overflow the stack.
-        self.grad_fns_to_read = 8_000
+        self.observers = observers
+        self.untold: list[tuple[Value, Tensor]] | None = [] if observers else None  # new values, to tell them of
+        self.grad_fns_to_read = MOST_GRAD_FNS
         self.watchful = False  # a tensor's version does not tell whether it has changed, or others look on
         self.residents = residents
         self.synthesize = synthesize
@@ -79,6 +88,8 @@ class Identity:
         self.exposed: set[int] = set()  # storages that someone outside torch can write to
         self.snapshots: dict[int, Tensor] = {}  # what exposed memory held, by value, where that is not kept anyway
         self.exports: dict[int, _Export] = {}  # what was handed out, by where it begins
+        self.returned: dict[int, tuple[ref[Tensor], Value, Value]] = {}  # arguments that a call returned as they were
+        self.unedited: dict[int, tuple[ref[Tensor], Value]] = {}  # tensors whose value another one holds now
         self.mirrors: dict[int, tuple[int, int]] = {}  # storages over the memory of others: which, where they begin
         self.param_values: dict[int, list[Value]] = {}  # by storage
         self.buffers = {info.address for _, role, info in residents.values() if role == "buffer"}
@@ -143,8 +154,8 @@ class Identity:
         values = self.trace.values
         value = Value(len(values), role, call, position, address, facts, grad_fn, saved)
         values.append(value)
-        if self.unchosen is not None:
-            self.unchosen.append((value, tensor))
+        if self.untold is not None:
+            self.untold.append((value, tensor))
         if self.exposed and not self.keeping and address_of(tensor) in self.exposed:
             self._snapshot(tensor, value)
         self.bind(tensor, value)
@@ -181,8 +192,8 @@ class Identity:
             saved = saved.detach().clone()
         value = Value(len(values), "output", call, None, path, origin.facts, origin.grad_fn, saved)
         values.append(value)
-        if self.unchosen is not None:
-            self.unchosen.append((value, tensor))
+        if self.untold is not None:
+            self.untold.append((value, tensor))
         return value
 
     def bind(self, tensor: Tensor, value: Value) -> None:
@@ -194,6 +205,28 @@ class Identity:
             version = UNVERSIONED
         entry = self.live[id(tensor)] = (ref(tensor), value, version)
         self.bound.append(entry)
+
+    # ---- replacing ------------------------------------------------------------------------------------------
+
+    def was_written(self, tensor: Tensor, value: Value) -> bool:
+        """Did the call that made this value write it into memory that was there before?"""
+        address, _ = self._place(tensor)
+        return address is not None and any(write.value is value for write in self.writes.get(address, ()))
+
+    def forget(self, tensor: Tensor, value: Value) -> None:
+        """`value` will be held by another tensor: this one holds what it held before, or what `value` would be."""
+        reference, before, after = self.returned.get(id(tensor), (None, None, None))
+        if reference is not None and reference() is tensor and after is value and before is not None:
+            self.bind(tensor, before)
+        else:
+            del self.live[id(tensor)]
+            self.unedited[id(tensor)] = (ref(tensor), value)
+
+    def keep_again(self, value: Value, tensor: Tensor) -> None:
+        """A value is held by another tensor now."""
+        value.grad_fn = self.grad_fn_of(tensor) if tensor.requires_grad else None
+        value.saved = self.keeper.keep(tensor) if self.keeping else None
+        value._facts = facts_of(tensor)
 
     # ---- keeping --------------------------------------------------------------------------------------------
 
@@ -216,8 +249,10 @@ class Identity:
         """The memory of `tensor` is about to be handed out: from now on it is foreign, and may change unseen."""
         address = address_of(tensor) if isinstance(tensor, Tensor) else None
         if address is not None:
+            for observer in self.observers:
+                observer.before_write(tensor)
             value, layout = self.value_of(tensor), layout_of(tensor)
-            self.exports[self._own_memory(tensor)] = _Export(value, address, layout.offset if layout else 0)
+            self.exports[own_memory(tensor)] = _Export(value, address, layout.offset if layout else 0)
             if not self.keeping:
                 self._snapshot(tensor, value)
             self.foreign.add(address)
@@ -233,13 +268,15 @@ class Identity:
 
     def before_write(self, tensor: Tensor) -> int | None:
         """A call is about to overwrite `tensor`. Returns which storage it lies in."""
+        for observer in self.observers:
+            observer.before_write(tensor)
         value = self.current(tensor)
         saved = value.kept if value is not None and isinstance(value.kept, Tensor) else None
         if saved is not None and value is not None and value.role == "op" and _fills(saved, memory_behind(tensor)):
             # The first write would make torch copy the memory, with one thread; this does the same with all of them.
             value.saved = saved.clone()
             del saved
-        self._own_memory(tensor)  # growing memory that has lazy copies is an error inside torch
+        own_memory(tensor)  # growing memory that has lazy copies is an error inside torch
         address = address_of(tensor)
         for param in self.param_values.pop(address or 0, ()):  # kept as they are, until they change
             if isinstance(param.kept, Tensor):
@@ -290,13 +327,6 @@ class Identity:
             self.unversioned.add(address)
             self.watchful = True
 
-    def _own_memory(self, tensor: Tensor) -> int:
-        """Cut `tensor` loose from its lazy copies; return where its memory is now, 0 if it has none."""
-        try:
-            return tensor.data_ptr()  # asking for the address to write to makes the memory its own
-        except RuntimeError:
-            return 0  # fake, sparse
-
     def _writes_since(self, index: int, tensor: Tensor) -> list[_Write]:
         """The writes to the memory of `tensor` after the value with this index was recorded.
 
@@ -346,6 +376,9 @@ class Identity:
         if id(tensor) in self.steady:
             self._unsettle(tensor)
             return self.value_of(tensor)
+        reference, edited = self.unedited.get(id(tensor), (None, None))
+        if reference is not None and reference() is tensor:
+            return self.synthesize(UNEDITED, (edited,), NO_KWARGS, tensor, "op", None)
         if isinstance(tensor, UninitializedTensorMixin):  # a lazy module's: it is nothing yet, and not remembered
             return Value(-1, "param", -1, None, None, (torch.Size(()), tensor.dtype, tensor.device), None, None)
         if id(tensor) in self.residents:
@@ -426,8 +459,8 @@ class Identity:
         facts, saved = (info.shape, info.dtype, info.device), tensor.clone() if self.keeping else None
         value = Value(len(values), "buffer", -1, None, info.address, facts, None, saved)
         values.append(value)
-        if self.unchosen is not None:
-            self.unchosen.append((value, tensor))
+        if self.untold is not None:
+            self.untold.append((value, tensor))
         entry = self.live[id(tensor)] = (ref(tensor), value, version)
         self.bound.append(entry)
         return value
@@ -522,6 +555,14 @@ def inner_tensors(tensor: Tensor) -> dict[str, Tensor]:
         return {}
     names, _ = tensor.__tensor_flatten__()
     return {name: getattr(tensor, name) for name in names if isinstance(getattr(tensor, name), Tensor)}
+
+
+def own_memory(tensor: Tensor) -> int:
+    """Cut `tensor` loose from its lazy copies; return where its memory is now, 0 if it has none."""
+    try:
+        return tensor.data_ptr()  # asking for the address to write to makes the memory its own
+    except RuntimeError:
+        return 0  # fake, sparse
 
 
 def version_of(tensor: Tensor | None) -> int:

@@ -32,7 +32,9 @@ class ModuleWatcher(Protocol):
         self, module: nn.Module, is_forward: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> ModuleCall | None: ...
 
-    def leave_module(self, call: ModuleCall, result: Any) -> None: ...
+    def leave_module(self, call: ModuleCall, result: Any) -> Any: ...  # what the caller gets
+
+    def abandon_module(self, call: ModuleCall) -> None: ...  # it raised
 
 
 def named_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
@@ -145,7 +147,6 @@ class StandIn:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         watchers = _watchers.here
-        result = None
         if len(watchers) == 1:  # as below, in short
             only = watchers[0]
             call = only.enter_module(self.module, self.is_forward, args, kwargs)
@@ -153,9 +154,10 @@ class StandIn:
                 return self.method(*args, **kwargs)
             try:
                 result = self.method(*args, **kwargs)
-                return result
-            finally:
-                only.leave_module(call, result)
+            except BaseException:
+                only.abandon_module(call)
+                raise
+            return only.leave_module(call, result)
         calls: list[tuple[ModuleWatcher, Any]] = []
         try:
             for watcher in watchers:
@@ -163,9 +165,12 @@ class StandIn:
                 if call is not None:
                     calls.append((watcher, call))
             result = self.method(*args, **kwargs)
-            return result
-        finally:
-            _leave(calls, result)
+        except BaseException:
+            with ExitStack() as stack:
+                for watcher, call in calls:
+                    stack.callback(watcher.abandon_module, call)
+            raise
+        return _left(calls, result)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """A model that copies a module of its own in forward gets a copy that calls itself, not the original."""
@@ -173,11 +178,18 @@ class StandIn:
         return getattr(type(copied), "forward" if self.is_forward else "_call_impl").__get__(copied)
 
 
-def _leave(calls: list[tuple[ModuleWatcher, Any]], result: Any) -> None:
-    """Tell every watcher, the innermost first, though one of them may end the forward pass here."""
-    with ExitStack() as stack:
-        for watcher, call in calls:
-            stack.callback(watcher.leave_module, call, result)
+def _left(calls: list[tuple[ModuleWatcher, Any]], result: Any) -> Any:
+    """Tell every watcher, the innermost first; one of them may end the forward pass here, the others see it raise."""
+    while calls:
+        watcher, call = calls.pop()
+        try:
+            result = watcher.leave_module(call, result)
+        except BaseException:
+            with ExitStack() as stack:
+                for outer, its_call in calls:
+                    stack.callback(outer.abandon_module, its_call)
+            raise
+    return result
 
 
 #: Where one module's frames end and the caller's begin.

@@ -19,7 +19,6 @@ from .._torch import neg_view
 
 if TYPE_CHECKING:
     from ..options import Options
-    from .choose import Chooser
     from .dispatcher import Completeness
     from .following import Connections
     from .functions import Function
@@ -280,11 +279,43 @@ class Trace:
     within: str | None = None  # the submodule of the model whose call it is, if it is not the whole
     grad_enabled: bool = True  # where the forward pass began, and not in inference mode
     values_kept: bool = True  # all of them, as they were
-    chooser: Chooser | None = None  # until it is settled which values are meant
     listed: list[int] | None = None  # the indexes of the values that were chosen to be saved, if some were
-    ended: bool = False  # the forward pass is over
     complete: bool = False  # False when the forward raised
     seed: int = 0
     start_time: float = 0.0
     end_time: float = 0.0
     seconds: float = 0.0
+
+
+def argument_values(call: Call) -> list[tuple[int | str, Value]]:
+    """The values among a call's arguments, in order, each with the position or name of the argument it is in.
+
+    The tensor given as `out=` is not one: nothing of it goes into the result.
+    """
+    found: list[tuple[int | str, Value]] = []
+    for position, argument in enumerate(call.args):
+        if type(argument) is Value:
+            found.append((position, argument))
+        elif type(argument) not in _NUMBERS_AND_WORDS:
+            found += [(position, value) for value in values_in(argument)]
+    for name, argument in call.kwargs.items():
+        if name != "out" and type(argument) not in _NUMBERS_AND_WORDS:
+            found += [(name, value) for value in values_in(argument)]
+    return found
+
+
+def values_in(argument: Any) -> list[Value]:
+    """The values in an argument, which may be a nest of tuples, lists, dicts and slices."""
+    if isinstance(argument, Value):
+        return [argument]
+    if isinstance(argument, (tuple, list)):
+        return [value for member in argument for value in values_in(member)]
+    if isinstance(argument, dict):
+        return values_in(list(argument.values()))
+    if isinstance(argument, slice):
+        return values_in((argument.start, argument.stop, argument.step))
+    return []
+
+
+#: What holds no values; asked for every argument.
+_NUMBERS_AND_WORDS = {int, float, bool, str, type(None)}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -15,14 +15,16 @@ from .._torch import UninitializedTensorMixin, no_torch_function
 from ..options import Options
 from ..selectors import Modules
 from . import rng
+from .calls import TorchCalls
 from .choose import Chooser
 from .containers import tensors_in
 from .dispatcher import Completeness, Fallback, Witness
-from .following import FollowingIdentity
+from .following import Following
 from .gradients import Gradients
-from .identity import Identity, Residents
+from .identity import Residents
 from .keeping import Keeper, Sink, Transform
 from .modules import named_modules, watch_modules
+from .observer import Observer
 from .origins import Origins
 from .records import ModuleInfo, TensorInfo, Trace
 from .surroundings import collector_held_off, prepared_surroundings
@@ -32,17 +34,25 @@ from .tracer import Tracer
 _new_info = tuple.__new__
 
 
+class Run(NamedTuple):
+    """What came of running a model once."""
+
+    trace: Trace
+    error: BaseException | None  # what it raised
+    chooser: Chooser | None  # if not all values were kept: it knows which ones are wanted
+
+
 def run_traced(
     model: nn.Module,
     args: list[Any],
     kwargs: dict[str, Any],
     options: Options,
     sink: Sink | None = None,
-    make_tracer: Callable[..., Tracer] = Tracer,
-) -> tuple[Trace, BaseException | None]:
-    """Run `model(*args, **kwargs)` once, as it is; return the trace of that and what it raised, if it did."""
+    observers: tuple[Observer, ...] = (),
+) -> Run:
+    """Run `model(*args, **kwargs)` once, as it is, and let observers take part, in this order."""
     with collector_held_off():
-        return _run_traced(model, args, kwargs, options, sink, make_tracer)
+        return _run_traced(model, args, kwargs, options, sink, observers)
 
 
 def _run_traced(
@@ -51,20 +61,24 @@ def _run_traced(
     kwargs: dict[str, Any],
     options: Options,
     sink: Sink | None,
-    make_tracer: Callable[..., Tracer],
-) -> tuple[Trace, BaseException | None]:
+    observers: tuple[Observer, ...],
+) -> Run:
     started = time.perf_counter()
     trace = Trace(type(model).__name__, values_kept=options.keeps_all and sink is None)
     trace.options = options
     trace.grad_enabled = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
     modules = describe_modules(model, trace)
     keeper = Keeper()
+    following = Following(bool(options.save_gradients)) if options.follows_autograd else None
+    chooser = None
     if options.layers_to_save is not None and not trace.values_kept:
         # What is to stay connected to autograd is transformed when the forward pass is over.
         transform = None if options.follows_autograd else transform_of(options)
-        trace.chooser = Chooser(trace, keeper, options.selection, transform, sink)
-    identity = FollowingIdentity if options.follows_autograd else Identity
-    tracer = make_tracer(trace, _describe_tensors(modules, trace), modules, keeper, identity)
+        chooser = Chooser(options.selection, transform, sink)
+    observers += tuple([observer for observer in (following, chooser) if observer is not None])
+    tracer = Tracer(trace, _describe_tensors(modules, trace), modules, keeper, observers)
+    for observer in observers:
+        observer.begin(trace, keeper)
     trace.seed = rng.begin(options.random_seed)
     trace.start_time = time.time()
     if sink is not None:
@@ -74,10 +88,11 @@ def _run_traced(
         with no_torch_function():
             for path, tensor in input_tensors(args, kwargs):
                 tracer.identity.add_input(tensor, path)
-            tracer.choose()
+            args, kwargs = tracer.told((args, kwargs))
         if options.check_completeness:
             trace.completeness, tracer.identity.origins = Completeness(), Origins()
-        tracer.watched = partial(dispatcher_watched, modules=modules)
+        check = (trace.completeness, tracer.identity.origins)
+        tracer.watched = partial(dispatcher_watched, modules=modules, check=check)
         try:
             with prepared_surroundings(is_tracer), watch_modules(modules, tracer), tracer.watched(tracer), tracer:
                 result = _run(model, args, kwargs, tracer)
@@ -90,13 +105,13 @@ def _run_traced(
     except BaseException as raised:
         error = raised
         _forget_unfinished(trace)
-    if isinstance(tracer.identity, FollowingIdentity):
-        _keep_autograd(tracer.identity, trace, options)
+    if following is not None:
+        _keep_autograd(following, trace, options)
     tracer.close()
     trace.values_kept = options.keeps_all
     trace.end_time = time.time()
     trace.seconds = time.perf_counter() - started
-    return trace, error
+    return Run(trace, error, chooser)
 
 
 def _run(model: nn.Module, args: list[Any], kwargs: dict[str, Any], tracer: Tracer) -> Any:
@@ -109,18 +124,22 @@ def _run(model: nn.Module, args: list[Any], kwargs: dict[str, Any], tracer: Trac
     return result
 
 
-def _keep_autograd(identity: FollowingIdentity, trace: Trace, options: Options) -> None:
-    trace.connections = identity.connections
+def _keep_autograd(following: Following, trace: Trace, options: Options) -> None:
+    trace.connections = following.connections
     if options.save_gradients:
-        edges = {index: edge for index, edge in identity.edges.items() if index < len(trace.values)}
+        edges = {index: edge for index, edge in following.edges.items() if index < len(trace.values)}
         trace.gradients = Gradients(trace, edges, options.gradient_postfunc)
 
 
 @contextmanager
-def dispatcher_watched(tracer: Tracer, modules: Iterable[nn.Module]) -> Iterator[None]:
+def dispatcher_watched(
+    tracer: TorchCalls,
+    modules: Iterable[nn.Module],
+    check: tuple[Completeness | None, Origins | None] = (None, None),
+) -> Iterator[None]:
     """See at the dispatcher what Python can't: always in scripted modules, and as a check when asked to."""
     with ExitStack() as stack:
-        found, origins = tracer.trace.completeness, tracer.identity.origins
+        found, origins = check
         if found is not None and origins is not None:
             tracer.witness = stack.enter_context(Witness(tracer, found, origins))
         if any(isinstance(module, torch.jit.ScriptModule) for module in modules):
@@ -140,7 +159,7 @@ def transform_of(options: Options) -> Transform | None:
 
 
 def is_tracer(mode: Any) -> bool:
-    return isinstance(mode, Tracer)
+    return isinstance(mode, TorchCalls)
 
 
 def input_tensors(args: list[Any], kwargs: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:

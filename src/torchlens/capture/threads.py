@@ -18,20 +18,20 @@ from typing import Any
 
 from torch import nn
 
+from .calls import TorchCalls
 from .functions import Function
 from .modules import reported_here
-from .records import NO_KWARGS, ModuleCall
-from .tracer import Tracer
+from .records import NO_KWARGS
 from .unseen import IsOurs, replaced, tracers_here
 
 
-class SharedTracer(Tracer):
+class SharedTracer(TorchCalls):
     """One of several tracers that write into one trace, taking turns."""
 
     turn: threading.RLock
 
     @classmethod
-    def of(cls, tracer: Tracer) -> SharedTracer:
+    def of(cls, tracer: TorchCalls) -> SharedTracer:
         """The tracer itself, from now on sharing its trace."""
         if not isinstance(tracer, cls):
             tracer.__class__ = _shared_kind(type(tracer))
@@ -57,9 +57,9 @@ class SharedTracer(Tracer):
 
     def _record(self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         with self.turn:
-            if self.trace.ended:
+            if self.progress.ended:
                 return func(*args, **kwargs)
-            self.identity.synthesize = self._synthesize
+            self.take_turn()
             return super()._record(function, func, args, kwargs)
 
     def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -69,33 +69,34 @@ class SharedTracer(Tracer):
     @contextmanager
     def bookkeeping(self) -> Iterator[None]:
         with self.turn, super().bookkeeping():
-            self.identity.synthesize = self._synthesize
+            self.take_turn()
             yield
 
-    def enter_module(
-        self, module: nn.Module, is_forward: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> ModuleCall | None:
+    def enter_module(self, module: nn.Module, is_forward: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         with self.turn:
             self.forget_last()  # another thread may have written to it
-            return None if self.trace.ended else super().enter_module(module, is_forward, args, kwargs)
+            return None if self.progress.ended else super().enter_module(module, is_forward, args, kwargs)
 
-    def leave_module(self, call: ModuleCall, result: Any) -> None:
+    def leave_module(self, call: Any, result: Any) -> Any:
         with self.turn:
             self.forget_last()
-            if not self.trace.ended:
-                super().leave_module(call, result)
+            return result if self.progress.ended else super().leave_module(call, result)
+
+    def abandon_module(self, call: Any) -> None:
+        with self.turn:
+            self.forget_last()
+            if not self.progress.ended:
+                super().abandon_module(call)
 
 
-def _shared_kind(kind: type[Tracer]) -> type[SharedTracer]:
+def _shared_kind(kind: type[TorchCalls]) -> type[SharedTracer]:
     """What a tracer of this kind becomes when it shares its trace."""
-    if kind is Tracer:
-        return SharedTracer
     if kind not in _shared_kinds:
         _shared_kinds[kind] = type(f"Shared{kind.__name__}", (SharedTracer, kind), {})
     return _shared_kinds[kind]
 
 
-_shared_kinds: dict[type[Tracer], type[SharedTracer]] = {}
+_shared_kinds: dict[type[TorchCalls], type[SharedTracer]] = {}
 
 
 @contextmanager
@@ -118,7 +119,7 @@ def threads_joined(is_ours: IsOurs) -> Iterator[None]:
         yield
 
 
-def _joined(run: Callable[..., Any], tracers: list[Tracer]) -> Callable[..., Any]:
+def _joined(run: Callable[..., Any], tracers: list[TorchCalls]) -> Callable[..., Any]:
     """What `run` does, captured by branches of these tracers."""
     return partial(_run_joined, run, [SharedTracer.of(tracer).branch() for tracer in tracers])
 

@@ -1,50 +1,40 @@
 """The hot path: one torch function mode that turns every call into a record.
 
-Read `Tracer.treat` first, then `__torch_function__`; all else serves them. What is done here is done for every torch
-call of the model, so there are no strings, no stack traces and no interpretation: see README.md in this folder.
+Read `TorchCalls.treat` in calls.py first, then `Tracer._record` and `__torch_function__`; all else serves them. What is
+done here is done for every torch call of the model, so there are no strings, no stack traces and no interpretation: see
+README.md in this folder.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
 from sys import _getframe
 from time import perf_counter_ns
-from types import FrameType, MethodType
+from types import FrameType
 from typing import Any
 from weakref import ref
 
 import torch
 from torch import Tensor, is_grad_enabled, is_inference_mode_enabled, nn
 from torch.nn import Parameter
-from torch.overrides import TorchFunctionMode
 
 from .._torch import (
     MODULE_CALL,
     MODULE_CALL_INSIDE,
     any_autocast,
     autocast_state,
-    finished,
-    higher_order_kernel,
     lazy_copy,
-    mode_stack,
     no_torch_function,
-    pop_mode,
-    push_mode,
 )
-from .containers import PLAIN, all_plain, flat_tensors, rebuild, reconstructed, tensors_in
-from .dispatcher import Fallback, Witness
-from .functions import KNOWN, OUTPUT, Function, Treatment, meet
+from .calls import NO_SUBCLASS, TENSOR_ONLY, TorchCalls
+from .containers import PLAIN, all_plain, flat_tensors, paired, put_in, rebuild, reconstructed, tensors_in
+from .functions import EDIT, KNOWN, OUTPUT, Function
 from .identity import UNVERSIONED, Identity, Residents
 from .keeping import Keeper
 from .modules import MODULE_BOUNDARY
-from .records import NO_KWARGS, Call, Event, ModuleCall, NotRebuilt, Site, Trace, Value, facts_of
+from .observer import Arguments, Observer
+from .records import NO_KWARGS, Call, Event, ModuleCall, NotRebuilt, Site, Trace, Value, argument_values, facts_of
 
-RECORD, FOLLOW, IGNORE, OPAQUE = Treatment.RECORD, Treatment.FOLLOW, Treatment.IGNORE, Treatment.OPAQUE
-
-#: The types among the arguments, according to torch, where there is no subclass: methods name that of `self`.
-TENSOR_ONLY = (Tensor,)
-NO_SUBCLASS = ((), TENSOR_ONLY)
 #: What `Identity.live` has for a tensor that it does not know.
 _UNKNOWN: tuple[Any, Any, int] = (lambda: None, None, UNVERSIONED)
 
@@ -62,7 +52,7 @@ _new_module_call = ModuleCall.__new__
 _Before = tuple[Any, Any, tuple[Tensor, ...], tuple[Value, ...], "Tensor | None", tuple[Any, ...]]
 
 
-class Tracer(TorchFunctionMode):
+class Tracer(TorchCalls):
     """While active, appends every torch call of this thread to a `Trace`."""
 
     def __init__(
@@ -71,36 +61,25 @@ class Tracer(TorchFunctionMode):
         residents: Residents,
         modules: Sequence[nn.Module],
         keeper: Keeper,
-        identity: type[Identity] = Identity,
+        observers: tuple[Observer, ...] = (),
     ) -> None:
         super().__init__()
         self.trace = trace
-        self.chooser = trace.chooser
-        choosing = self.chooser is not None
-        self.identity = identity(trace, residents, keeper, self._synthesize, choosing=choosing)
-        self.descent: list[Any] = []  # the Python functions being stepped into
-        self.busy = False  # with a call that is recorded, or that is none of the model's
+        self.observers = observers
+        self.identity = Identity(trace, residents, keeper, self._synthesize, observers)
+        self._asked_before = [o for o in observers if type(o).before_call is not Observer.before_call]
+        self._may_change = any(observer.may_change for observer in observers)
+        self._arguments: list[tuple[Value, Tensor]] = []  # of the running call, if there is an observer that may answer
         self.module_call = -1  # place of the running one in trace.module_calls
         self.module_numbers = {id(module): number for number, module in enumerate(modules)}
         self.call_counts = [0] * len(modules)
-        self.forward_due: ModuleCall | None = None  # a module call whose forward has not begun
         self.last = _UNKNOWN  # the entry in `Identity.live` of what the last torch call returned, if it is known
-        self.guarded = True  # somebody else (another mode, a tensor subclass) might see what is done to record
-        self.others = True  # there are other modes
-        self.watched: Callable[[Tracer], AbstractContextManager[Any]] = nullcontext  # what goes with it in a thread
-        self.witness: Witness | None = None  # of what is not recorded
-        self.aside: list[Fallback] = []  # who records meanwhile, if the tracer has stepped aside
 
     def __enter__(self) -> Tracer:
-        self.others = bool(mode_stack())
+        super().__enter__()
         if self.others or self.witness is not None:
             self.identity.watchful = True
-        super().__enter__()  # type: ignore[no-untyped-call]
         return self
-
-    def end(self) -> None:
-        """The forward pass is over: what a thread that it left running does is not logged."""
-        self.trace.ended = True
 
     def close(self) -> None:
         """Let go of everything but the trace."""
@@ -147,8 +126,9 @@ class Tracer(TorchFunctionMode):
                     stored.append(self._stored(argument))
             stored_args = tuple(stored)
             stored_kwargs = {name: self._stored(argument) for name, argument in kwargs.items()} if kwargs else NO_KWARGS
-            if self.chooser is not None:
-                self.choose()
+            if self.observers:
+                args, kwargs = self._before_call(function, args, kwargs or NO_KWARGS, (stored_args, stored_kwargs))
+                target = args[0] if function.in_place else None
             memory = identity.before_write(target) if target is not None else None
             state = _state() if is_grad_enabled() or any_autocast() or is_inference_mode_enabled() else _NO_STATE
 
@@ -173,8 +153,7 @@ class Tracer(TorchFunctionMode):
                 with no_torch_function():
                     written = () if target is None else (target,)
                     before = (stored_args, stored_kwargs, written, overwritten, None, state)
-                    self._after(function, args, kwargs or NO_KWARGS, before, result, time, site)
-                return result
+                    return self._after(function, args, kwargs or NO_KWARGS, before, result, time, site)
 
             trace = self.trace
             calls, values = trace.calls, trace.values
@@ -208,124 +187,12 @@ class Tracer(TorchFunctionMode):
             place = self.module_call
             fields = (function, stored_args, stored_kwargs, (value,), overwritten, place, site, time, None, state)
             calls.append(_new_record(Call, fields))
-            if identity.unchosen is not None:
-                identity.unchosen.append((value, result))
-                self.choose()
+            if identity.untold is not None:
+                identity.untold.append((value, result))
+                return self.told(result)
             return result
         finally:
             self.busy = False
-
-    def treat(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Record a call, or what it is made of, or let it pass."""
-        function = KNOWN.get(func) or meet(func)
-        if function.treatment is not IGNORE:
-            self.forget_last()
-        if function.treatment is RECORD and types in NO_SUBCLASS:
-            self.guarded = self.others
-            return self._record(function, func, args, kwargs)
-        self.guarded = True
-        if function.treatment is IGNORE or function.treatment is OPAQUE:
-            return self._let_pass(func, args, kwargs)
-        if not all(issubclass(kind, Tensor) for kind in types):
-            return self._delegate(func, types, args, kwargs)
-        if function.treatment is FOLLOW:
-            return self._follow(function, func, args, kwargs)
-        # A tensor subclass wants to see the function itself, not what it is made of. And some functions call
-        # themselves once more; the inner call is then the lowest level there is.
-        if function.twin and types in NO_SUBCLASS and not (self.descent and self.descent[-1] is func):
-            return self._descend(function, func, args, kwargs)
-        return self._record(function, func, args, kwargs)
-
-    # ---- what only the dispatcher sees -----------------------------------------------------------------------
-
-    def step_aside(self) -> None:
-        """What follows is to be recorded at the dispatcher; calls of torch functions pass unseen."""
-        fallback = Fallback(self)
-        if not self.aside:
-            # An attribute rather than a question in the hot path; torch insists on a bound method.
-            self.__torch_function__ = MethodType(_pass, self)  # type: ignore[method-assign]
-            fallback.__enter__()  # type: ignore[no-untyped-call]
-        self.aside.append(fallback)
-
-    def step_back(self) -> None:
-        fallback = self.aside.pop()
-        if not self.aside:
-            del self.__torch_function__
-            fallback.__exit__(None, None, None)  # type: ignore[no-untyped-call]
-
-    def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Record an operation that was seen at the dispatcher."""
-        self.forget_last()
-        self.guarded = True
-        function = KNOWN.get(func) or meet(func)
-        self.identity.below = True
-        witness, self.witness = self.witness, None  # it is below already; torch.func's transforms may be on top of it
-        try:
-            return self._record(function, finished(func) if function.communicates else func, args, kwargs)
-        finally:
-            self.identity.below = False
-            self.witness = witness
-
-    def forget_last(self) -> None:
-        """What the last call returned may get another value."""
-        self.last = _UNKNOWN
-
-    @contextmanager
-    def bookkeeping(self) -> Iterator[None]:
-        """What is called here is no part of the model."""
-        self.forget_last()
-        busy, self.busy = self.busy, True
-        try:
-            with no_torch_function():
-                yield
-        finally:
-            self.busy = busy
-
-    def rename(self, tensor: Tensor, result: Tensor) -> Tensor:
-        """`result` is another name for what `tensor` holds."""
-        with self.bookkeeping():
-            self.identity.bind(result, self.identity.value_of(tensor))
-        return result
-
-    def _let_pass(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        self.busy = True
-        try:
-            return func(*args, **kwargs)
-        finally:
-            self.busy = False
-
-    def _descend(self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        assert function.twin is not None
-        self.descent.append(func)
-        push_mode(self)
-        try:
-            return function.twin(*args, **kwargs)
-        finally:
-            pop_mode()
-            self.descent.pop()
-
-    def _follow(self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        kernel = higher_order_kernel(func)
-        if kernel is None:
-            return self._record(function, func, args, kwargs)
-        push_mode(self)
-        try:
-            return kernel(*args, **kwargs)
-        finally:
-            pop_mode()
-
-    def _delegate(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Let an object that is no tensor, such as a dict of tensors, do what it does for this function, and watch."""
-        push_mode(self)
-        try:
-            for argument in [*args, *kwargs.values()]:
-                if type(argument) in types and not isinstance(argument, Tensor):
-                    result = argument.__torch_function__(func, types, args, kwargs)
-                    if result is not NotImplemented:
-                        return result
-        finally:
-            pop_mode()
-        return func(*args, **kwargs)
 
     def _record(self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         guarded = self.guarded
@@ -333,9 +200,9 @@ class Tracer(TorchFunctionMode):
         try:
             if guarded:
                 with no_torch_function():
-                    before = self._before(function, args, kwargs)
+                    args, kwargs, before = self._before(function, args, kwargs)
             else:
-                before = self._before(function, args, kwargs)
+                args, kwargs, before = self._before(function, args, kwargs)
 
             if self.witness is not None:
                 func = self.witness.aside(func)
@@ -350,29 +217,29 @@ class Tracer(TorchFunctionMode):
             site = frames_above(3)
             if guarded or type(result) is not Tensor:
                 with no_torch_function():
-                    self._after(function, args, kwargs, before, result, time, site)
-            else:
-                self._after(function, args, kwargs, before, result, time, site)
-            return result
+                    return self._after(function, args, kwargs, before, result, time, site)
+            return self._after(function, args, kwargs, before, result, time, site)
         finally:
             self.busy = False
 
-    def _before(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> _Before:
-        """What must be known of a call before it runs."""
+    def _before(
+        self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Sequence[Any], Mapping[str, Any], _Before]:
+        """What must be known of a call before it runs; with the arguments that it is to get."""
         identity = self.identity
         written: tuple[Tensor, ...] = ()
         overwritten: tuple[Value, ...] = ()
         stored_args = tuple([self._stored(argument) for argument in args])
         stored_kwargs = {name: self._stored(argument) for name, argument in kwargs.items()} if kwargs else kwargs
-        if self.chooser is not None:
-            self.choose()
+        if self.observers:
+            args, kwargs = self._before_call(function, args, kwargs, (stored_args, stored_kwargs))
         if function.written is not None or "out" in kwargs:
             written = self._before_write(function, args, kwargs)
             overwritten = tuple([identity.value_of(tensor) for tensor in written])
         if function.touches_memory:
             identity.before_memory_access(function, args[0] if args else kwargs.get("input"))
         rng = _generator_state(kwargs) if function.random and function.is_on(args, kwargs) else None
-        return stored_args, stored_kwargs, written, overwritten, rng, _state()
+        return args, kwargs, (stored_args, stored_kwargs, written, overwritten, rng, _state())
 
     def _after(
         self,
@@ -383,8 +250,8 @@ class Tracer(TorchFunctionMode):
         result: Any,
         time: int,
         site: Site,
-    ) -> None:
-        """Record what came of a call."""
+    ) -> Any:
+        """Record what came of a call; return what the caller gets."""
         identity = self.identity
         calls = self.trace.calls
         stored_args, stored_kwargs, written, overwritten, rng, state = before
@@ -402,14 +269,44 @@ class Tracer(TorchFunctionMode):
             calls.append(
                 Call(function, stored_args, stored_kwargs, outputs, overwritten, place, site, time, rng, state)
             )
-            if self.chooser is not None:
-                self.choose()
+            if self.observers:
+                result = self.told(result)
             if function.uncounted:
                 identity.note_alias(args[0])
             elif function.foreign:
                 self._after_foreign(args, kwargs)
         elif function.reads:
             self._read(function, (*stored_args, *stored_kwargs.values()), result, site)
+        return result
+
+    # ---- what others ask and tell --------------------------------------------------------------------------
+
+    def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        self.identity.below = True
+        try:
+            return super().record(func, args, kwargs)
+        finally:
+            self.identity.below = False
+
+    def knows(self, tensor: Tensor) -> bool:
+        return self.identity.current(tensor) is not None
+
+    def rename(self, tensor: Tensor, result: Tensor) -> Tensor:
+        with self.bookkeeping():
+            self.identity.bind(result, self.identity.value_of(tensor))
+        return result
+
+    def before_swap(self, one: Tensor, other: Tensor) -> None:
+        self.identity.before_swap(one, other)
+
+    def after_swap(self, one: Tensor, other: Tensor) -> None:
+        self.identity.after_swap(one, other)
+
+    def forget_last(self) -> None:
+        self.last = _UNKNOWN
+
+    def take_turn(self) -> None:
+        self.identity.synthesize = self._synthesize
 
     def _after_failure(
         self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], before: _Before, site: Site
@@ -427,7 +324,7 @@ class Tracer(TorchFunctionMode):
             if outputs:
                 place = self.module_call
                 calls.append(Call(function, stored_args, stored_kwargs, outputs, old, place, site, 0, rng, state))
-                self.choose()
+                self.tell()
             if function.foreign:
                 self._after_foreign(args, kwargs)
 
@@ -503,13 +400,63 @@ class Tracer(TorchFunctionMode):
         value = self.identity.new_value(tensor, role, len(calls), address=address)
         site = frames_above(4)
         calls.append(Call(function, args, kwargs, (value,), (), self.module_call, site, 0, None, _NO_STATE))
-        self.choose()
+        self.tell()
         return value
 
-    def choose(self) -> None:
-        """Let the new values be kept or not."""
-        if self.chooser is not None and self.identity.unchosen:
-            self.chooser.consider(self.identity.unchosen, self.module_call)
+    # ---- observers ------------------------------------------------------------------------------------------
+
+    def tell(self) -> dict[int, Tensor]:
+        """Tell the observers of new values; return the tensors that take the place of others, by the ids of these."""
+        answers: dict[int, Tensor] = {}
+        new = self.identity.untold
+        while new:
+            value, tensor = new.pop(0)
+            first = id(tensor)
+            for observer in self.observers:
+                answer = observer.value(value, tensor, self.module_call)
+                if answer is not None and answer is not tensor:
+                    answers[first] = tensor = self._replace(value, tensor, answer)
+        return answers
+
+    def told(self, result: Any) -> Any:
+        """What the caller gets once the observers have been told what a call made."""
+        with no_torch_function():
+            if self._may_change:
+                self._note_returned_arguments()
+            answers = self.tell()
+            return put_in(result, answers) if answers else result
+
+    def _note_returned_arguments(self) -> None:
+        """Some functions return their argument: it still holds what it held if another tensor becomes the result."""
+        for value, tensor in self.identity.untold or ():
+            for before, given in self._arguments:
+                if given is tensor:
+                    self.identity.returned[id(tensor)] = (ref(tensor), before, value)
+
+    def _before_call(
+        self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], stored: Arguments
+    ) -> Arguments:
+        """Tell the observers of a call; return the arguments that it is to get."""
+        with no_torch_function():
+            self.tell()
+            for observer in self._asked_before:
+                args, kwargs = observer.before_call(function, args, kwargs, stored) or (args, kwargs)
+        if self._may_change:
+            self._arguments = list(paired([*stored[0], *stored[1].values()], [*args, *kwargs.values()]))
+        return args, kwargs
+
+    def _replace(self, value: Value, tensor: Tensor, answer: Tensor) -> Tensor:
+        """Let `answer` take the place of the `tensor` that a call has just given this value; return what does."""
+        identity = self.identity
+        if identity.was_written(tensor, value):
+            tensor.copy_(answer)  # it reaches every alias, as what the call wrote does
+            answer = tensor
+        else:
+            identity.forget(tensor, value)
+        identity.bind(answer, value)
+        identity.keep_again(value, answer)
+        self.last = identity.live[id(answer)]
+        return answer
 
     # ---- modules --------------------------------------------------------------------------------------------
 
@@ -544,18 +491,63 @@ class Tracer(TorchFunctionMode):
         trace.module_calls.append(call)
         if not is_forward:
             self.forward_due = call
+        if self.observers:
+            with no_torch_function():
+                for observer in self.observers:
+                    observer.module_enter(call, self.module_call, (*args, *kwargs.values()))
         return call
 
-    def leave_module(self, call: ModuleCall, result: Any) -> None:
+    def leave_module(self, call: ModuleCall, result: Any) -> Any:
+        """A module call has returned; return what its caller gets."""
         is_last = type(result) is Tensor and self.last[0]() is result
         returned = [(self.last[1], result)] if is_last else self._known_values((result,))
         call.exited = tuple([value for value, _ in returned])
-        if self.chooser is not None:
-            with no_torch_function():
-                self.chooser.module_left(call, returned)
+        if self.observers:
+            result = self._tell_of_exit(call, result, returned)
         call.stop = len(self.trace.calls)
         self.module_call = call.parent
         self.forward_due = None
+        return result
+
+    def abandon_module(self, call: ModuleCall) -> None:
+        """A module call has raised."""
+        call.stop = len(self.trace.calls)
+        self.module_call = call.parent
+        self.forward_due = None
+
+    def _tell_of_exit(self, call: ModuleCall, result: Any, returned: list[tuple[Value, Tensor]]) -> Any:
+        """Tell the observers what a module returned; return what its caller gets."""
+        answers: dict[int, Tensor] = {}
+        ids = [id(tensor) for _, tensor in returned]
+        with no_torch_function():
+            for observer in self.observers:
+                given = observer.module_exit(call, returned)
+                for place, (value, tensor) in enumerate(returned):
+                    if given is not None and given[place] is not tensor:
+                        returned[place] = self._replace_returned(call, value, tensor, given[place], observer)
+                        answers[ids[place]] = returned[place][1]
+            if not answers:
+                return result
+            call.exited = tuple([value for value, _ in returned])
+            return put_in(result, answers)
+
+    def _replace_returned(
+        self, call: ModuleCall, value: Value, tensor: Tensor, answer: Tensor, by: Observer
+    ) -> tuple[Value, Tensor]:
+        """Let `answer` take the place of a tensor that a module returned; return it with the value that it has now."""
+        if value.role != "op" or value.call < call.start or self._was_used(value):
+            # Others have the tensor as it was: the module's caller gets a value of its own.
+            return self._synthesize(EDIT, (value,), NO_KWARGS, answer, "op", None), answer
+        answer = self._replace(value, tensor, answer)
+        for observer in self.observers:
+            if observer is not by:
+                observer.replaced(value, answer)
+        return value, answer
+
+    def _was_used(self, value: Value) -> bool:
+        """Has a call used a value since it was made?"""
+        after = self.trace.calls[value.call + 1 :]
+        return any(parent is value for call in after for _, parent in argument_values(call))
 
     def _known_values(self, container: tuple[Any, ...]) -> list[tuple[Value, Tensor]]:
         """The values of the tensors in a container, as far as they are known."""
@@ -589,21 +581,18 @@ class Tracer(TorchFunctionMode):
         with no_torch_function():
             self.identity.look_at_steady()
             entries: dict[int, Value] = {}
+            self._arguments = []
             for path, tensor in tensors_in(result):
                 origin = self.identity.value_of(tensor)
                 value = self.identity.add_output(tensor, origin, len(calls), path)
                 calls.append(Call(OUTPUT, (origin,), NO_KWARGS, (value,), (), -1, (), 0, None, _NO_STATE))
-                self.choose()
+                self.tell()
                 entries.setdefault(id(tensor), value)
             try:
                 self.trace.output = reconstructed(result, Tensor, lambda tensor: entries[id(tensor)])
             except Exception as raised:  # whatever the copying of the user's object raises, the log is whole without it
                 reason = f"{type(result).__name__} can't be copied: {type(raised).__name__}: {raised}"
                 self.trace.output = NotRebuilt(reason)
-
-
-def _pass(tracer: Tracer, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
-    return func(*args, **(kwargs or {}))
 
 
 def frames_above(depth: int) -> Site:

@@ -118,7 +118,7 @@ def _parameter_made(new: Callable[..., Any], is_ours: IsOurs) -> Callable[..., A
         parameter = new(*args, **kwargs)
         data = args[1] if len(args) > 1 else kwargs.get("data")
         for tracer in tracers_here(is_ours):
-            if isinstance(data, Tensor) and tracer.identity.current(data) is not None:
+            if isinstance(data, Tensor) and tracer.knows(data):
                 tracer.rename(data, parameter)
         return parameter
 
@@ -133,15 +133,15 @@ def _following_swaps(is_ours: IsOurs) -> list[Replacement]:
         tracers = tracers_here(is_ours)
         for tracer in tracers:
             with tracer.bookkeeping():
-                tracer.identity.before_swap(one, other)
+                tracer.before_swap(one, other)
         swap(one, other)
         for tracer in tracers:
             with tracer.bookkeeping():
-                tracer.identity.after_swap(one, other)
+                tracer.after_swap(one, other)
 
     def references(tensor: Tensor) -> list[Any]:
         """All but the one that a capture holds."""
-        known = any(tracer.identity.current(tensor) is not None for tracer in tracers_here(is_ours))
+        known = any(tracer.knows(tensor) for tracer in tracers_here(is_ours))
         return [] if known else weakref.getweakrefs(tensor)
 
     return [(torch.utils, "weakref", SimpleNamespace(getweakrefs=references)), (*swap_function, swap_contents)]

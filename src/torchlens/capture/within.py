@@ -17,8 +17,7 @@ from ..words import counted
 from . import rng
 from .keeping import Sink
 from .modules import named_modules
-from .records import Trace
-from .session import run_traced
+from .session import Run, run_traced
 
 
 def trace_of(
@@ -28,7 +27,7 @@ def trace_of(
     kwargs: dict[str, Any],
     options: Options,
     sink: Sink | None = None,
-) -> tuple[Trace, BaseException | None]:
+) -> Run:
     """Run the model once; return the trace of that, or of one call of a submodule in it, and what the model raised.
 
     The trace of a submodule is the same as if it had been logged by itself, with what the model gave it. `"core:2"`
@@ -45,16 +44,16 @@ def trace_of(
             model(*args, **kwargs)
     except BaseException as raised:
         error = raised
-    trace = wanted.trace
-    if trace is None:
+    if wanted.run is None:
         times = "never" if not wanted.calls else f"only {counted(wanted.calls, 'time')}"
         raise error or LayerNotFoundError(f"module {module!r} can't be logged: {name} was called {times}")
+    trace = wanted.run.trace
     trace.seed, trace.within = seed, module
     if ":" not in module and wanted.calls > 1:
         trace.warnings.append(
             f"{name} was called {wanted.calls} times, and this is its first call; for another: module='{name}:2'"
         )
-    return trace, error
+    return wanted.run._replace(error=error)
 
 
 def _address(address: str) -> tuple[str, int]:
@@ -83,7 +82,7 @@ class _OneCall:
 
     def __init__(self, module: nn.Module, number: int, options: Options, sink: Sink | None) -> None:
         self.calls = 0
-        self.trace: Trace | None = None
+        self.run: Run | None = None
         self._module = module
         self._number = number
         self._options = options
@@ -120,9 +119,9 @@ class _OneCall:
         results: list[Any] = []
         hook = self._module.register_forward_hook(lambda module, args, result: results.append(result))
         try:
-            self.trace, error = run_traced(self._module, list(args), kwargs, self._options, self._sink)
+            self.run = run_traced(self._module, list(args), kwargs, self._options, self._sink)
         finally:
             hook.remove()
-        if error is not None:
-            raise error
+        if self.run.error is not None:
+            raise self.run.error
         return results[-1]

@@ -91,11 +91,11 @@ def _from_log(
 ) -> dict[Any, Tensor]:
     args, kwargs = model_arguments(model, input_args, input_kwargs)
     options = Options.checked(layers_to_save=list(selectors), random_seed=random_seed)
-    recording, error = run_traced(model, args, kwargs, options)
+    recording, error, chooser = run_traced(model, args, kwargs, options)
     if error is not None:
         raise error
     log = ModelLog(recording)
-    apply_selection(log)
+    apply_selection(log, chooser)
     found: dict[Any, Tensor] = {}
     for selector in selectors:
         # A log counts what it lists, a selector the whole graph.

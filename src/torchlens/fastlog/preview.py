@@ -18,9 +18,9 @@ from ..log.model_log import ModelLog
 from ..options import Options
 from ..selectors import Modules
 from ..words import counted, human_size, shape_words
+from .collector import Collector, failure_of
 from .context import FIELDS, RecordContext
 from .events import Event, History, Name
-from .observe import Observer, failure_of
 from .recorder import check_history_size, run_once
 from .recording import data_frame
 from .rules import Rules
@@ -58,11 +58,11 @@ def dry_run(
     rules = Rules(  # wrong arguments are noticed before the run
         modules, keep_op=keep_op, keep_module=keep_module, default_op=default_op, default_module=default_module
     )
-    observer = Observer(Rules(modules, keep_op=lambda ctx: False), Keeper(), size, lambda record: None)
-    observer.trail = []
+    collector = Collector(Rules(modules, keep_op=lambda ctx: False), Keeper(), size, lambda record: None)
+    collector.trail = []
     options = Options.checked(layers_to_save=None, random_seed=random_seed)
-    structure = run_once(model, args, kwargs, options, observer)
-    return Preview(Run(structure, observer.trail, observer.values_of, observer.names_of, modules, size), rules)
+    structure = run_once(model, args, kwargs, options, collector)
+    return Preview(Run(structure, collector.trail, collector.values_of, collector.names_of, modules, size), rules)
 
 
 class Run(NamedTuple):

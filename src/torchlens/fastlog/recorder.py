@@ -21,14 +21,14 @@ from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError
 from ..log.model_log import ModelLog
 from ..options import Options
 from ..selectors import described
+from .collector import Collector, Stopped
 from .events import Rollout
-from .lean import LeanTracer
-from .observe import Observer, Stopped
+from .light_tracer import LightTracer
 from .recording import Record, Recording
 from .rules import Rules
 from .spec import CaptureSpec, check_training
 from .storage import RecordStream, check_sample, check_storage
-from .structural import StructuralTracer
+from .structural import Watch
 
 
 def record(
@@ -85,7 +85,7 @@ def record(
     history_size = check_history_size(history_size)
     check_storage(save_to, keep_in_memory, train_mode)
     with Sink(type(model).__name__, save_to, keep_in_memory) as kept:
-        structure = run_once(model, args, kwargs, options, Observer(rules, Keeper(), history_size, kept.add))
+        structure = run_once(model, args, kwargs, options, Collector(rules, Keeper(), history_size, kept.add))
         unmatched = [*rules.op.unmatched(), *rules.module.unmatched()]
         if unmatched and structure.complete:
             raise LayerNotFoundError(f"keep_op: nothing is chosen by {described(unmatched[0])}")
@@ -128,18 +128,18 @@ class Sink:
             self._stream.abandon()
 
 
-def run_once(model: nn.Module, args: list[Any], kwargs: dict[str, Any], options: Options, observer: Observer) -> Trace:
-    """Run the model under the eyes of the observer; return the structure of the pass."""
-    observer.begin(Rollout(0, None))
-    make_tracer = partial(StructuralTracer, observer=observer)
-    structure, error = run_traced(model, args, kwargs, options, make_tracer=make_tracer)
-    structure.chooser = None
+def run_once(
+    model: nn.Module, args: list[Any], kwargs: dict[str, Any], options: Options, collector: Collector
+) -> Trace:
+    """Run the model and tell the collector of it; return the structure of the pass."""
+    collector.begin(Rollout(0, None))
+    structure, error, _ = run_traced(model, args, kwargs, options, observers=(Watch(collector),))
     if error is None:
-        observer.check_names()
+        collector.check_names()
     if error is not None and not isinstance(error, Stopped):
         raise error
-    if observer.failure is not None:
-        raise observer.failure
+    if collector.failure is not None:
+        raise collector.failure
     return structure
 
 
@@ -196,7 +196,7 @@ class Recorder:
         self._save_to = save_to
         self._keep_in_memory = keep_in_memory
         self._kept: Sink | None = None
-        self._tracer: LeanTracer | None = None
+        self._tracer: LightTracer | None = None
         self._thread: int | None = None
         self._block = ExitStack()
         self._recording: Recording | None = None
@@ -205,7 +205,7 @@ class Recorder:
         if self._tracer is not None:
             raise ArgumentError("a Recorder is for one with-block; make another one for the next")
         self._kept = Sink(type(self._model).__name__, self._save_to, self._keep_in_memory)
-        self._tracer = LeanTracer(self._model, Observer(self._rules, Keeper(), self._history_size, self._kept.add))
+        self._tracer = LightTracer(self._model, Collector(self._rules, Keeper(), self._history_size, self._kept.add))
         self._thread = threading.get_ident()
         self._block.enter_context(watch_modules(self._tracer.modules, self._tracer))
         return self
@@ -242,7 +242,7 @@ class Recorder:
         try:
             return self._model(*args, **kwargs)
         except Stopped:
-            if not self._tracer.observer.stopped:  # another one's, around this
+            if not self._tracer.collector.stopped:  # another one's, around this
                 raise
             return None
         finally:

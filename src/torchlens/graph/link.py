@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ..capture.records import Call, Trace, Value
+from ..capture.records import Trace, Value, argument_values
 
 if TYPE_CHECKING:
     from .graph import Graph
@@ -42,37 +42,3 @@ def children_of(parents: list[tuple[int, ...]]) -> list[list[int]]:
         for parent in its_parents:
             children[parent].append(node)
     return children
-
-
-def argument_values(call: Call) -> list[tuple[int | str, Value]]:
-    """The values among a call's arguments, in order, each with the position or name of the argument it is in.
-
-    The tensor given as `out=` is not one: nothing of it goes into the result.
-    """
-    found: list[tuple[int | str, Value]] = []
-    for position, argument in enumerate(call.args):
-        if type(argument) is Value:
-            found.append((position, argument))
-        elif type(argument) not in _PLAIN:
-            found += [(position, value) for value in values_in(argument)]
-    for name, argument in call.kwargs.items():
-        if name != "out" and type(argument) not in _PLAIN:
-            found += [(name, value) for value in values_in(argument)]
-    return found
-
-
-def values_in(argument: Any) -> list[Value]:
-    """The values in an argument, which may be a nest of tuples, lists, dicts and slices."""
-    if isinstance(argument, Value):
-        return [argument]
-    if isinstance(argument, (tuple, list)):
-        return [value for member in argument for value in values_in(member)]
-    if isinstance(argument, dict):
-        return values_in(list(argument.values()))
-    if isinstance(argument, slice):
-        return values_in((argument.start, argument.stop, argument.step))
-    return []
-
-
-#: What holds no values; asked for every argument.
-_PLAIN = {int, float, bool, str, type(None)}

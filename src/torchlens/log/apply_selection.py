@@ -16,10 +16,8 @@ if TYPE_CHECKING:
     from .model_log import ModelLog
 
 
-def apply_selection(log: ModelLog) -> None:
+def apply_selection(log: ModelLog, chooser: Chooser | None) -> None:
     """Keep what the selection means, and list nothing else."""
-    trace = log._trace
-    chooser, trace.chooser = trace.chooser, None
     if chooser is None:
         return
     try:

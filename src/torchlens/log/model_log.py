@@ -580,14 +580,14 @@ class ModelLog(Tabular, Aliased):
         """
         options = (self._trace.options or Options()).again(layers_to_save, random_seed, train_mode)
         args, kwargs = model_arguments(model, input_args, input_kwargs)
-        trace, error = trace_of(model, self._trace.within, args, kwargs, options)
+        trace, error, chooser = trace_of(model, self._trace.within, args, kwargs, options)
         if error is not None:
             raise error
         from ..rerun.refresh import refreshed
 
         new = ModelLog(trace)
         new.__dict__["graph"] = refreshed(self.graph, trace)
-        apply_selection(new)
+        apply_selection(new, chooser)
         apply_autograd_options(new)
         for warning in trace.warnings:
             warnings.warn(warning, FidelityWarning, stacklevel=2)

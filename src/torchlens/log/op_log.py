@@ -14,10 +14,9 @@ from torch import Tensor
 from ..aliases import LAYER_ATTRIBUTES, Aliased
 from ..capture.containers import rebuild
 from ..capture.naming import func_name, grad_fn_name
-from ..capture.records import Call, Value, fetched
+from ..capture.records import Call, Value, argument_values, fetched
 from ..graph import ancestry
 from ..graph.graph import Graph
-from ..graph.link import argument_values
 from ..graph.sites import user_stack
 from ..source import FuncCallLocation
 from ..words import human_size

@@ -13,10 +13,9 @@ from torch import Tensor
 from ..capture import rng
 from ..capture.containers import reconstructed
 from ..capture.functions import OUTPUT
-from ..capture.records import Call, NotRebuilt, Trace, Value
+from ..capture.records import Call, NotRebuilt, Trace, Value, argument_values
 from ..errors import ReplayError
 from ..graph.graph import Graph
-from ..graph.link import argument_values
 from ..graph.sites import call_in_words
 from .call import UNINITIALISED, recompute
 from .guard import Guard

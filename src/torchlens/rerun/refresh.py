@@ -7,10 +7,9 @@ from functools import cached_property
 from typing import Any
 
 from ..capture.naming import frames, is_library_code
-from ..capture.records import Call, Trace, Value
+from ..capture.records import Call, Trace, Value, argument_values
 from ..errors import ArgumentError, DivergenceError
 from ..graph.graph import Graph
-from ..graph.link import argument_values
 from ..graph.sites import call_in_words
 from ..source import FuncCallLocation
 

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from ..capture.identity import version_of
-from ..capture.records import Call, Value
+from ..capture.records import Call, Value, argument_values
 from ..errors import ArgumentError, UnknownFunctionError
 from ..graph.graph import Graph
-from ..graph.link import argument_values
 from ..replay.call import UNINITIALISED, recompute
 from ..replay.reasons import NotReplayable
 from ..replay.same import difference, same, without_values

@@ -25,7 +25,7 @@ class Stopped(BaseException):
     """Ends a forward pass in which everything wanted has happened. Nobody who runs a model sees it."""
 
 
-class Observer:
+class Collector:
     """The part that both tracers share. It is told of events, and of nothing else."""
 
     def __init__(self, rules: Rules, keeper: Keeper, history_size: int, sink: Callable[[Record], None]) -> None:

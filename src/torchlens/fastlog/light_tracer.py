@@ -14,24 +14,22 @@ from types import FrameType
 from typing import Any
 from weakref import ref
 
-import torch
 from torch import Tensor, nn
 from torch.nn import Parameter
 
 from .._torch import UninitializedTensorMixin, no_torch_function
+from ..capture.calls import NO_SUBCLASS, TENSOR_ONLY, Progress, TorchCalls
 from ..capture.containers import PLAIN, all_plain, flat_tensors, tensors_in
 from ..capture.functions import KNOWN, Function
-from ..capture.identity import Identity
-from ..capture.keeping import Keeper
+from ..capture.identity import own_memory
 from ..capture.modules import MODULE_BOUNDARY
 from ..capture.naming import is_library_file, may_be_operator
-from ..capture.records import NO_KWARGS, Facts, Site, Trace, Value, facts_of
+from ..capture.records import NO_KWARGS, Facts, Site, Trace, facts_of
 from ..capture.session import describe_modules, dispatcher_watched, input_tensors, is_tracer
 from ..capture.surroundings import prepared_surroundings
-from ..capture.tracer import NO_SUBCLASS, TENSOR_ONLY, Tracer
 from ..errors import ArgumentError
+from .collector import Collector, Stopped
 from .events import Event, Frame, Name, Rollout, new_event, new_frame
-from .observe import Observer, Stopped
 from .spec import check_training
 
 #: What is no parent and holds none.
@@ -45,84 +43,57 @@ _UNKNOWN: tuple[Any, Any, Any] = (lambda: None, None, None)
 Named = tuple[ref[Tensor], Name, "Facts | None"]
 
 
-class Names(Identity):
-    """The tensors of a pass by name: what the surroundings of a capture ask about and tell of tensors."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        self.known: dict[int, Named] = {}
-        super().__init__(*args, **kwargs)
-
-    def current(self, tensor: Tensor) -> Value | None:
-        entry = self.known.get(id(tensor))
-        return _KNOWN if entry is not None and entry[0]() is tensor else None
-
-    def before_swap(self, one: Tensor, other: Tensor) -> None:
-        self._own_memory(one)
-        self._own_memory(other)
-
-    def after_swap(self, one: Tensor, other: Tensor) -> None:
-        first, second = self.known.pop(id(one), None), self.known.pop(id(other), None)
-        if first is not None:
-            self.known[id(other)] = (ref(other), *first[1:])
-        if second is not None:
-            self.known[id(one)] = (ref(one), *second[1:])
-
-
-_KNOWN = Value(-1, "op", -1, None, None, (torch.Size(()), torch.float32, torch.device("cpu")), None, None)
-
-
-class LeanTracer(Tracer):
+class LightTracer(TorchCalls):
     """Observes the calls of a model: each call of it, from the outside, is a pass.
 
     It is told of module calls all the time, and of torch calls only while the model is being called.
     """
 
-    def __init__(self, model: nn.Module, observer: Observer) -> None:
-        structure = Trace(type(model).__name__, values_kept=False)
+    def __init__(self, model: nn.Module, collector: Collector) -> None:
+        super().__init__()
+        structure = Trace(type(model).__name__)
         self.modules = describe_modules(model, structure)
-        super().__init__(structure, {}, self.modules, Keeper(), Names)
+        self.module_numbers = {id(module): number for number, module in enumerate(self.modules)}
+        self.call_counts = [0] * len(self.modules)
         self.about = [(number, info.address, info.class_name) for number, info in enumerate(structure.modules)]
         self.watched = partial(dispatcher_watched, modules=self.modules)
-        self.observer = observer
-        self.keeper = observer.keeper
-        assert isinstance(self.identity, Names)
-        self.known = self.identity.known
+        self.collector = collector
+        self.keeper = collector.keeper
+        self.known: dict[int, Named] = {}  # by id
         self.frame: Frame | None = None  # the running module call
         self.buffers: dict[int, Tensor] = {}  # of the model, by id
         self.passes = 0
         self.sample_id: Any = None  # of the next pass
         self.may_stop = False  # is there someone who waits for the pass to be stopped?
         self.asked = [
-            observer.rules.asks_module(number) for number in range(len(structure.modules))
+            collector.rules.asks_module(number) for number in range(len(structure.modules))
         ]  # about their calls
-        self.asks_outputs = observer.rules.asks_outputs()
+        self.asks_outputs = collector.rules.asks_outputs()
         self._operators: dict[Function, bool] = {}  # may they be called by an operator of the language?
-        self.due: int | None = None  # a module whose call has begun, but not its forward
         self._surroundings = ExitStack()
 
     def close(self) -> None:
         """Let go of everything; what was kept is elsewhere."""
-        super().close()
-        self.observer.prepare = None
+        self.collector.prepare = None
 
     # ---- passes ---------------------------------------------------------------------------------------------
 
     def _begin_pass(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        observer = self.observer
-        if observer.stopping and not self.may_stop:
+        collector = self.collector
+        if collector.stopping and not self.may_stop:
             raise ArgumentError("stop_after ends a forward pass: run it by recorder.log(x), which expects that")
-        check_training(observer.rules.train_mode)
-        observer.begin(Rollout(self.passes, self.sample_id))
-        observer.prepare = self._mark_residents
+        check_training(collector.rules.train_mode)
+        collector.begin(Rollout(self.passes, self.sample_id))
+        collector.prepare = self._mark_residents
         self.passes += 1
         self.call_counts = [0] * len(self.modules)
         self.buffers = {id(b): b for module in self.modules for b in module._buffers.values() if b is not None}
         with no_torch_function():
             for _, tensor in input_tensors(list(args), kwargs):
                 self.keeper.mark_foreign(tensor)
-                name = observer.value("input", tensor, None)[0]
+                name = collector.value("input", tensor, None)[0]
                 self.known.setdefault(id(tensor), (ref(tensor), name, None))  # what uses one given twice uses the first
-        observer.end_if_stopped()
+        collector.end_if_stopped()
         self._surroundings.enter_context(prepared_surroundings(is_tracer))
         self._surroundings.enter_context(self.watched(self))
         self._surroundings.enter_context(self)
@@ -132,17 +103,17 @@ class LeanTracer(Tracer):
         self._surroundings.close()
         self.end()
         # A thread that the model has left running has the old one, which tells it that the pass is over.
-        self.trace = Trace(self.trace.model_name, values_kept=False)
+        self.progress = Progress()
         self.known.clear()
         self.buffers.clear()
         self.keeper.foreign.clear()
-        failure, self.observer.failure = self.observer.failure, None
+        failure, self.collector.failure = self.collector.failure, None
         if failure is not None and (raised is None or isinstance(raised, Stopped)):
             raise failure
 
     def _mark_residents(self) -> None:
         """Parameters and buffers must stay where they are: known before anything is kept, and not earlier."""
-        self.observer.prepare = None
+        self.collector.prepare = None
         parameters = [param for module in self.modules for param in module._parameters.values() if param is not None]
         for tensor in (*parameters, *self.buffers.values()):
             self.keeper.mark_foreign(tensor)
@@ -153,13 +124,13 @@ class LeanTracer(Tracer):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Observe a call of the common kind, as in `Tracer.__torch_function__`; `treat` does the same for all kinds."""
-        function, observer, known = KNOWN.get(func), self.observer, self.known
+        function, collector, known = KNOWN.get(func), self.collector, self.known
         if (
             (types and types != TENSOR_ONLY)
             or kwargs
             or function is None
             or self.others
-            or observer.stopped
+            or collector.stopped
             or not (function.simple or (function.in_place and args and type(args[0]) is Tensor))
             or (function.switch is not None and function.is_on(args, NO_KWARGS))
         ):
@@ -177,13 +148,13 @@ class LeanTracer(Tracer):
         self.guarded = False
         self.busy = True
         try:
-            if function.in_place and observer.kept:
+            if function.in_place and collector.kept:
                 self._before_overwriting(args[0], for_good=False)
             result = func(*args)
             if type(result) is Tensor:
-                tally = observer.tallies.get(function) or observer.tally_of(function, _site)
-                total = observer.total
-                observer.total = total + 1
+                tally = collector.tallies.get(function) or collector.tally_of(function, _site)
+                total = collector.total
+                collector.total = total + 1
                 tally.count = count = tally.count + 1
                 name = (tally, count, total)
                 if tally.looked_at:
@@ -199,7 +170,7 @@ class LeanTracer(Tracer):
         return result
 
     def _record(self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        if self.observer.stopped:
+        if self.collector.stopped:
             return func(*args, **kwargs)
         parents: list[Name] = []
         known = self.known
@@ -250,10 +221,10 @@ class LeanTracer(Tracer):
         """A buffer that is used for the first time, or a tensor from elsewhere."""
         if self.buffers.get(id(tensor)) is tensor:
             return self._count_buffer(tensor)
-        observer = self.observer
+        collector = self.collector
         with no_torch_function():
             self.keeper.mark_foreign(tensor)
-        name = observer.count(observer.tally_for("source"))
+        name = collector.count(collector.tally_for("source"))
         self.known[id(tensor)] = (ref(tensor), name, None)
         return name
 
@@ -265,8 +236,8 @@ class LeanTracer(Tracer):
         self, function: Function, tensor: Tensor, position: int | None, parents: list[Name], fresh: bool = False
     ) -> None:
         """A call has given a tensor its value; `fresh` if that lies in new memory."""
-        observer = self.observer
-        name = observer.count(observer.tallies.get(function) or observer.tally_of(function, _site))
+        collector = self.collector
+        name = collector.count(collector.tallies.get(function) or collector.tally_of(function, _site))
         if name[0].looked_at:
             self._look(function, tensor, position, parents, fresh, name)
         else:
@@ -282,7 +253,7 @@ class LeanTracer(Tracer):
         name: Name,
     ) -> None:
         """Someone may want what a call has made."""
-        observer = self.observer
+        collector = self.collector
         tally, _, total = name
         operator = self._operators.get(function)
         if operator is None:
@@ -296,18 +267,18 @@ class LeanTracer(Tracer):
         elif not tally.kept_unasked:
             facts = facts_of(tensor)
         self.known[id(tensor)] = (ref(tensor), name, facts)
-        number, rollout, frame = total + observer.module_events, observer.rollout, self.frame
+        number, rollout, frame = total + collector.module_events, collector.rollout, self.frame
         about = ("op", number, rollout, frame, name, position, facts, function, site, parents)
         event = new_event(Event, about)
         if guarded:
             with no_torch_function():
-                observer.look(event, tensor)
+                collector.look(event, tensor)
         elif tally.kept_unasked:
-            observer.keep_unasked(event, tensor, fresh)
+            collector.keep_unasked(event, tensor, fresh)
         else:
-            observer.look(event, tensor)
-        if observer.stopped:
-            observer.end_if_stopped()
+            collector.look(event, tensor)
+        if collector.stopped:
+            collector.end_if_stopped()
 
     def _made_several(self, function: Function, result: Any, parents: list[Name]) -> None:
         if isinstance(result, Tensor):
@@ -354,21 +325,17 @@ class LeanTracer(Tracer):
             self._made(function, tensor, None, parents)
 
     def _count_buffer(self, tensor: Tensor) -> Name:
-        observer = self.observer
+        collector = self.collector
         with no_torch_function():
-            name, _ = observer.value("buffer", tensor, self.frame)
+            name, _ = collector.value("buffer", tensor, self.frame)
         self.known[id(tensor)] = (ref(tensor), name, None)
-        if observer.stopped:
-            observer.end_if_stopped()
+        if collector.stopped:
+            collector.end_if_stopped()
         return name
 
     def _before_overwriting(self, tensor: Tensor, *, for_good: bool) -> None:
-        self.observer.before_write(tensor)
-        try:
-            tensor.data_ptr()  # asking for the address to write to cuts it loose from its lazy copies
-        except RuntimeError:
-            return  # fake, sparse
-        if for_good:
+        self.collector.before_write(tensor)
+        if own_memory(tensor) and for_good:
             self.keeper.mark_foreign(tensor)
 
     def rename(self, tensor: Tensor, result: Tensor) -> Tensor:
@@ -376,13 +343,27 @@ class LeanTracer(Tracer):
         self.known[id(result)] = (ref(result), name, None)
         return result
 
+    def knows(self, tensor: Tensor) -> bool:
+        return self._name(tensor) is not None
+
+    def before_swap(self, one: Tensor, other: Tensor) -> None:
+        for tensor in (one, other):
+            own_memory(tensor)
+
+    def after_swap(self, one: Tensor, other: Tensor) -> None:
+        first, second = self.known.pop(id(one), None), self.known.pop(id(other), None)
+        if first is not None:
+            self.known[id(other)] = (ref(other), *first[1:])
+        if second is not None:
+            self.known[id(one)] = (ref(one), *second[1:])
+
     # ---- modules --------------------------------------------------------------------------------------------
 
     def enter_module(self, module: nn.Module, is_forward: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         number, parent = self.module_numbers.get(id(module)), self.frame
         if number is None or (parent is None and number):  # not of the model, or the model itself is not running
             return None
-        due, self.due = self.due, None if is_forward else number
+        due, self.forward_due = self.forward_due, None if is_forward else number
         if is_forward and due == number:
             return None
         if parent is None:
@@ -393,7 +374,7 @@ class LeanTracer(Tracer):
             try:
                 self._at_module("module_enter", frame, (*args, *kwargs.values()))
             except BaseException:  # the run is to stop here
-                self.due = None
+                self.forward_due = None
                 raise
         else:
             self._pass_by("module_enter", frame, (*args, *kwargs.values()) if kwargs else args)
@@ -407,19 +388,19 @@ class LeanTracer(Tracer):
             self.call_counts[0] = 1
             self._at_module("module_enter", frame, (*args, *kwargs.values()))
         except BaseException as raised:  # the run is to stop here, or can't begin
-            self.due = None
+            self.forward_due = None
             self._end_pass(raised)
             raise
         self.frame = frame
         return frame
 
-    def leave_module(self, call: Any, result: Any) -> None:
-        self.due = None
+    def leave_module(self, call: Any, result: Any) -> Any:
+        self.forward_due = None
         parent = call.parent
         if parent is not None and not self.asked[call.module]:
             self.frame = parent
             self._pass_by("module_exit", call, (result,))
-            return
+            return result
         try:
             self._at_module("module_exit", call, (result,))
             if parent is None and result is not None:
@@ -427,24 +408,32 @@ class LeanTracer(Tracer):
         finally:
             self.frame = parent
             if parent is None:
-                self._end_pass(sys.exc_info()[1] if result is None else None)
+                self._end_pass(None)
+        return result
+
+    def abandon_module(self, call: Any) -> None:
+        self.forward_due = None
+        self._pass_by("module_exit", call, (None,))
+        self.frame = call.parent
+        if call.parent is None:
+            self._end_pass(sys.exc_info()[1])
 
     def _at_end(self, result: Any) -> None:
         """The model has returned."""
-        observer = self.observer
-        if not observer.stopped and self.asks_outputs:
+        collector = self.collector
+        if not collector.stopped and self.asks_outputs:
             with no_torch_function():
                 for path, tensor in tensors_in(result):
-                    observer.output(path, tensor)
-        observer.check_names()
+                    collector.output(path, tensor)
+        collector.check_names()
 
     def _pass_by(self, kind: str, frame: Frame, container: tuple[Any, ...]) -> None:
         """A module call begins or ends that nothing depends on: it is counted, and remembered if there is a history."""
-        observer = self.observer
-        number = observer.total + observer.module_events
-        observer.module_events += 1
-        history = observer.history
-        if history is None or observer.stopped or (kind == "module_exit" and container[0] is None):
+        collector = self.collector
+        number = collector.total + collector.module_events
+        collector.module_events += 1
+        history = collector.history
+        if history is None or collector.stopped or (kind == "module_exit" and container[0] is None):
             return
         reference, _, facts = self.known.get(id(container[0]), _UNKNOWN) if len(container) == 1 else _UNKNOWN
         position = None
@@ -453,12 +442,12 @@ class LeanTracer(Tracer):
                 found = [facts_of(tensor) for tensor in flat_tensors(container)]
             facts = found[0] if found else None
             position = 0 if len(found) > 1 else None
-        about = (kind, number, observer.rollout, frame, None, position, facts, None, (), ())
+        about = (kind, number, collector.rollout, frame, None, position, facts, None, (), ())
         history.events.append(new_event(Event, about))
 
     def _at_module(self, kind: str, frame: Frame, container: tuple[Any, ...]) -> None:
-        observer = self.observer
-        if observer.stopped:
+        collector = self.collector
+        if collector.stopped:
             return
         nothing = kind == "module_exit" and container[0] is None  # was returned, or something was raised
         if nothing or not self.asked[frame.module]:
@@ -473,10 +462,10 @@ class LeanTracer(Tracer):
                 for tensor, name in zip(tensors, names, strict=True):
                     if name is None:
                         self.keeper.mark_foreign(tensor)
-                observer.module(kind, frame, tensors, names)
+                collector.module(kind, frame, tensors, names)
         finally:
             self.busy = busy
-        observer.end_if_stopped()
+        collector.end_if_stopped()
 
 
 def _site() -> Site:

@@ -1,0 +1,200 @@
+"""What the full tracer and fastlog's light one have in common: seeing torch calls, and telling their kinds apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from types import MethodType
+from typing import Any
+
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from .._torch import finished, higher_order_kernel, mode_stack, no_torch_function, pop_mode, push_mode
+from .dispatcher import Fallback, Witness
+from .functions import KNOWN, Function, Treatment, meet
+
+RECORD, FOLLOW, IGNORE, OPAQUE = Treatment.RECORD, Treatment.FOLLOW, Treatment.IGNORE, Treatment.OPAQUE
+
+#: The types among the arguments, according to torch, where there is no subclass: methods name that of `self`.
+TENSOR_ONLY = (Tensor,)
+NO_SUBCLASS = ((), TENSOR_ONLY)
+
+
+class Progress:
+    """How far a forward pass is; one for all the tracers that take part in it."""
+
+    __slots__ = ("ended",)
+
+    def __init__(self) -> None:
+        self.ended = False  # what a thread that it left running does is not logged
+
+
+class TorchCalls(TorchFunctionMode):
+    """While active, receives every torch call of this thread. Its kinds say what becomes of a call: `_record`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.progress = Progress()
+        self.descent: list[Any] = []  # the Python functions being stepped into
+        self.busy = False  # with a call that is recorded, or that is none of the model's
+        self.guarded = True  # somebody else (another mode, a tensor subclass) might see what is done to record
+        self.others = True  # there are other modes
+        self.watched: Callable[[Any], AbstractContextManager[Any]] = nullcontext  # what goes with it in a thread
+        self.witness: Witness | None = None  # of what is not recorded
+        self.aside: list[Fallback] = []  # who records meanwhile, if the tracer has stepped aside
+        self.forward_due: Any = None  # a module call whose forward has not begun
+
+    def __enter__(self) -> TorchCalls:
+        self.others = bool(mode_stack())
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def end(self) -> None:
+        """The forward pass is over."""
+        self.progress.ended = True
+
+    # ---- what each kind does --------------------------------------------------------------------------------
+
+    def _record(self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """A lowest-level call: make it, and record it."""
+        raise NotImplementedError
+
+    def knows(self, tensor: Tensor) -> bool:
+        """Has this tensor been seen in this forward pass?"""
+        raise NotImplementedError
+
+    def rename(self, tensor: Tensor, result: Tensor) -> Tensor:
+        """`result` is another name for what `tensor` holds; returns it."""
+        raise NotImplementedError
+
+    def before_swap(self, one: Tensor, other: Tensor) -> None:
+        """Two tensors are about to exchange all that they are."""
+        raise NotImplementedError
+
+    def after_swap(self, one: Tensor, other: Tensor) -> None:
+        raise NotImplementedError
+
+    def enter_module(self, module: nn.Module, is_forward: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A module call begins. None if it is none of this model's, or only the forward of the one just begun."""
+        raise NotImplementedError
+
+    def leave_module(self, call: Any, result: Any) -> Any:
+        """A module call has returned; return what its caller gets."""
+        raise NotImplementedError
+
+    def abandon_module(self, call: Any) -> None:
+        """A module call has raised."""
+        raise NotImplementedError
+
+    def forget_last(self) -> None:
+        """What the last call returned may get another value."""
+
+    def take_turn(self) -> None:
+        """A tracer of another thread may have recorded meanwhile."""
+
+    # ---- kinds of calls -------------------------------------------------------------------------------------
+
+    def treat(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Record a call, or what it is made of, or let it pass."""
+        function = KNOWN.get(func) or meet(func)
+        if function.treatment is not IGNORE:
+            self.forget_last()
+        if function.treatment is RECORD and types in NO_SUBCLASS:
+            self.guarded = self.others
+            return self._record(function, func, args, kwargs)
+        self.guarded = True
+        if function.treatment is IGNORE or function.treatment is OPAQUE:
+            return self._let_pass(func, args, kwargs)
+        if not all(issubclass(kind, Tensor) for kind in types):
+            return self._delegate(func, types, args, kwargs)
+        if function.treatment is FOLLOW:
+            return self._follow(function, func, args, kwargs)
+        # A tensor subclass wants to see the function itself, not what it is made of. And some functions call
+        # themselves once more; the inner call is then the lowest level there is.
+        if function.twin and types in NO_SUBCLASS and not (self.descent and self.descent[-1] is func):
+            return self._descend(function, func, args, kwargs)
+        return self._record(function, func, args, kwargs)
+
+    def _let_pass(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        self.busy = True
+        try:
+            return func(*args, **kwargs)
+        finally:
+            self.busy = False
+
+    def _descend(self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        assert function.twin is not None
+        self.descent.append(func)
+        push_mode(self)
+        try:
+            return function.twin(*args, **kwargs)
+        finally:
+            pop_mode()
+            self.descent.pop()
+
+    def _follow(self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        kernel = higher_order_kernel(func)
+        if kernel is None:
+            return self._record(function, func, args, kwargs)
+        push_mode(self)
+        try:
+            return kernel(*args, **kwargs)
+        finally:
+            pop_mode()
+
+    def _delegate(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Let an object that is no tensor, such as a dict of tensors, do what it does for this function, and watch."""
+        push_mode(self)
+        try:
+            for argument in [*args, *kwargs.values()]:
+                if type(argument) in types and not isinstance(argument, Tensor):
+                    result = argument.__torch_function__(func, types, args, kwargs)
+                    if result is not NotImplemented:
+                        return result
+        finally:
+            pop_mode()
+        return func(*args, **kwargs)
+
+    @contextmanager
+    def bookkeeping(self) -> Iterator[None]:
+        """What is called here is no part of the model."""
+        self.forget_last()
+        busy, self.busy = self.busy, True
+        try:
+            with no_torch_function():
+                yield
+        finally:
+            self.busy = busy
+
+    # ---- what only the dispatcher sees -----------------------------------------------------------------------
+
+    def step_aside(self) -> None:
+        """What follows is to be recorded at the dispatcher; calls of torch functions pass unseen."""
+        fallback = Fallback(self)
+        if not self.aside:
+            # An attribute rather than a question in the hot path; torch insists on a bound method.
+            self.__torch_function__ = MethodType(_pass, self)  # type: ignore[method-assign]
+            fallback.__enter__()  # type: ignore[no-untyped-call]
+        self.aside.append(fallback)
+
+    def step_back(self) -> None:
+        fallback = self.aside.pop()
+        if not self.aside:
+            del self.__torch_function__
+            fallback.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
+    def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Record an operation that was seen at the dispatcher."""
+        self.forget_last()
+        self.guarded = True
+        function = KNOWN.get(func) or meet(func)
+        witness, self.witness = self.witness, None  # it is below already; torch.func's transforms may be on top of it
+        try:
+            return self._record(function, finished(func) if function.communicates else func, args, kwargs)
+        finally:
+            self.witness = witness
+
+
+def _pass(tracer: TorchCalls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+    return func(*args, **(kwargs or {}))
