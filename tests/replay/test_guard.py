@@ -251,3 +251,42 @@ def test_a_given_tensor_lies_as_the_logged_one_lay() -> None:
     log = tl.log_forward_pass(Plain(reshaped), x.clone())
     given = torch.rand(2, 2).t()
     assert torch.equal(log.replay(values={"input_1": given}), reshaped(given.contiguous()))
+
+
+# ---- calls that raise -------------------------------------------------------------------------------------------
+
+
+def caught(x: Tensor) -> Tensor:
+    y = torch.zeros(3)
+    try:
+        y.index_add_(0, x.long(), torch.ones(3))
+    except (IndexError, RuntimeError):
+        return y * 5 - 1
+    return y + 1
+
+
+@pytest.mark.parametrize("logged", [[0.0, 1.0, 2.0], [0.0, 1.0, 7.0]], ids=["works", "raises"])
+def test_a_write_that_raises_must_have_raised_before(logged: list[float]) -> None:
+    log = tl.log_forward_pass(Plain(caught), torch.tensor(logged))
+    assert torch.equal(log.replay(), caught(torch.tensor(logged)))
+    for other in ([2.0, 1.0, 0.0], [1.0, 1.0, 7.0], [-5.0, 1.0, 0.0]):
+        try:
+            got = log.replay(values={"input_1": torch.tensor(other)})
+        except (tl.ReplayError, tl.DivergenceError):
+            continue
+        assert torch.equal(got, caught(torch.tensor(other)))
+
+
+def solved(x: Tensor) -> Tensor:
+    try:
+        return torch.linalg.inv(x.diag())
+    except RuntimeError:
+        return x * 7
+
+
+def test_whether_a_call_raised_is_compared() -> None:
+    assert torch.equal(tl.log_forward_pass(Plain(solved), torch.zeros(3)).replay(), torch.zeros(3))
+    for logged, other in (([0.0, 1.0, 2.0], [1.0, 1.0, 1.0]), ([1.0, 1.0, 1.0], [0.0, 1.0, 2.0])):
+        log = tl.log_forward_pass(Plain(solved), torch.tensor(logged))
+        with pytest.raises((tl.DivergenceError, tl.ReplayError)):
+            log.replay(values={"input_1": torch.tensor(other)})

@@ -190,12 +190,18 @@ _TORCHS_OWN = {
 _REACHES_BEYOND = {"as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter"}
 
 # They give the memory itself, of which nobody knows whether it is read.
-RAW_MEMORY = {"_typed_storage", "storage", "untyped_storage"}
+_RAW_MEMORY = {"_typed_storage", "storage", "untyped_storage"}
+
+# The model may have caught what a call raised.
+RAISED = "raised"
+
+# Events of which nobody knows what the model made of them.
+HIDDEN_READS = {RAISED, *_RAW_MEMORY}
 
 _READS = {
     "__array__", "__bool__", "__complex__", "__dlpack__", "__float__", "__index__", "__int__",
     "_choose_qparams_per_tensor", "_local_scalar_dense", "_nnz", "_tensor_to_list", "allclose", "equal", "is_nonzero",
-    "item", "numpy", "tolist", *RAW_MEMORY,
+    "item", "numpy", "tolist", *_RAW_MEMORY,
 }  # fmt: skip
 
 # The results of these never share memory with their arguments: spares a look at where they lie. Far from complete.

@@ -28,12 +28,24 @@ from .._torch import (
 )
 from .calls import NO_SUBCLASS, TENSOR_ONLY, TorchCalls
 from .containers import PLAIN, all_plain, flat_tensors, paired, put_in, rebuild, reconstructed, tensors_in
-from .functions import EDIT, KNOWN, OUTPUT, Function
+from .functions import EDIT, KNOWN, OUTPUT, RAISED, Function
 from .identity import UNVERSIONED, Identity, Residents
 from .keeping import Keeper
 from .modules import MODULE_BOUNDARY
 from .observer import Arguments, Observer
-from .records import NO_KWARGS, Call, Event, ModuleCall, NotRebuilt, Site, Trace, Value, argument_values, facts_of
+from .records import (
+    NO_KWARGS,
+    Call,
+    Event,
+    ModuleCall,
+    NotRebuilt,
+    Site,
+    Trace,
+    Value,
+    argument_values,
+    facts_of,
+    values_in,
+)
 
 #: What `Identity.live` has for a tensor that it does not know.
 _UNKNOWN: tuple[Any, Any, int] = (lambda: None, None, UNVERSIONED)
@@ -136,9 +148,9 @@ class Tracer(TorchCalls):
             try:
                 result = func(*args, **kwargs) if kwargs else func(*args)
             except Exception:
-                if target is not None:
-                    begun = (stored_args, stored_kwargs, (target,), stored_args[:1], None, state)
-                    self._after_failure(function, args, kwargs or NO_KWARGS, begun, frames_above(1))
+                begun = ((), ()) if target is None else ((target,), stored_args[:1])
+                before = (stored_args, stored_kwargs, *begun, None, state)
+                self._after_failure(function, args, kwargs or NO_KWARGS, before, frames_above(1))
                 raise
             time = perf_counter_ns() - start
 
@@ -315,6 +327,8 @@ class Tracer(TorchCalls):
         self.forget_last()
         identity, calls = self.identity, self.trace.calls
         stored_args, stored_kwargs, written, overwritten, rng, state = before
+        values = tuple(values_in((*stored_args, *stored_kwargs.values())))
+        self.trace.events.append(Event(RAISED, values, None, self.module_call, len(calls), site))
         with no_torch_function():
             for tensor in written:  # torch counts a write when it is done
                 identity.note_alias(tensor)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..capture.functions import RAW_MEMORY
+from ..capture.functions import HIDDEN_READS
 from ..capture.naming import frames, is_library_code
 from ..capture.records import Event
 from ..statements import Statement, find_statement
@@ -21,7 +21,7 @@ BRANCHING = {"if", "elif", "while", "ternary", "comprehension", "guard", "boolop
 _TESTS = BRANCHING | {"assert"}
 
 #: Reads that no line of Python makes, and what may be no read at all.
-_NO_TESTS = {"_local_scalar_dense", *RAW_MEMORY}
+_NO_TESTS = {"_local_scalar_dense", *HIDDEN_READS}
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..capture.functions import RAW_MEMORY
+from ..capture.functions import HIDDEN_READS
 from .ancestry import reached
 from .link import children_of
 
@@ -23,7 +23,7 @@ def drop_orphans(graph: Graph) -> None:
         return
     inputs = [i for i, value in enumerate(graph.entries) if value.role == "input"]
     ends = [i for i, value in enumerate(graph.entries) if value.role == "output"]
-    reads = [event for event in trace.events if event.function not in RAW_MEMORY]
+    reads = [event for event in trace.events if event.function not in HIDDEN_READS]
     ends += [v.index for event in reads for v in event.values if v.role != "param" and v.index >= 0]
     from_input = reached(inputs, graph.children)
     to_end = reached(ends, graph.parents)

@@ -13,6 +13,7 @@ from torch import Tensor
 from ..capture.containers import rebuild, tensors_in
 from ..capture.functions import ALIAS_UPDATE, IMPLICIT_VIEW, UNWRAP, WRAP
 from ..capture.records import Call, SavedObject, Value, fetched
+from ..errors import TorchLensError
 from .memory import lay_out
 from .reasons import NotReplayable
 
@@ -39,6 +40,7 @@ def recompute(
     *,
     differentiably: bool = False,
     state: tuple[Any, ...] | None = None,
+    may_raise: bool = True,
 ) -> list[Tensor]:
     """The tensors that a call makes of its arguments, in the order of `call.outputs`.
 
@@ -48,6 +50,7 @@ def recompute(
             each value. The tensors stay as they are: what the call overwrites is copied before.
         differentiably: leave the arguments their autograd history.
         state: grad mode, inference mode and autocast, if they are to be others than the call's.
+        may_raise: it may have raised in the forward pass, half-way through a write: then what it wrote is the result.
     """
     _check_saved([*call.args, *call.kwargs.values()])
     if call.function is ALIAS_UPDATE or call.function is IMPLICIT_VIEW:
@@ -61,7 +64,7 @@ def recompute(
     arguments = _Arguments(call, tensor_of, differentiably)
     args, kwargs = arguments.restore(call.args), arguments.restore(dict(call.kwargs))
     with _circumstances(call, state or call.state):
-        result = _called(call, args, kwargs)
+        result = _called(call, args, kwargs, may_raise)
     returned = [tensor for _, tensor in tensors_in(result)]
     # What was overwritten but not returned follows.
     written = [arguments.tensors[value] for value in call.written if value in arguments.tensors]
@@ -71,14 +74,16 @@ def recompute(
     return returned[: len(call.outputs)]
 
 
-def _called(call: Call, args: Any, kwargs: Any) -> Any:
+def _called(call: Call, args: Any, kwargs: Any, may_raise: bool) -> Any:
     assert call.function.func is not None
     try:
         return call.function.func(*args, **kwargs)
+    except TorchLensError:
+        raise
     except Exception:
-        if not call.written:
+        if not call.written or not may_raise:
             raise
-        return None  # it may have raised in the forward pass too, and what it had written by then is what was logged
+        return None  # what it had written when it raised, in the forward pass as now, is what was logged
 
 
 def _check_saved(arguments: Iterable[Any]) -> None:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..capture import rng
 from ..capture.containers import reconstructed
-from ..capture.functions import OUTPUT
+from ..capture.functions import OUTPUT, RAISED
 from ..capture.records import Call, NotRebuilt, Trace, Value, argument_values
 from ..errors import ReplayError
 from ..graph.graph import Graph
@@ -80,6 +80,7 @@ class Downstream:
         self.everything = everything
         self.edits = edits or Edits()
         self.guard = Guard(graph)
+        self.raised = {event.call for event in self.trace.events if event.function == RAISED}
         self.any_geometry = any_geometry
         # Outside of autograd, operations run as they did, since kernels are chosen by whether a gradient is required,
         # and their results are cut off one by one.
@@ -138,7 +139,7 @@ class Downstream:
             results = self._results(number, call)
         except NotReplayable as reason:
             raise ReplayError(f"{self._where(call)} can't be run again: {reason}") from None
-        except RuntimeError as error:
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
             raise ReplayError(f"{self._where(call)} raised when it was run again: {error}") from error
         found = [pair for pair in zip(call.outputs, results, strict=True) if pair[0] not in self.given]
         for value, tensor in found:
@@ -169,7 +170,8 @@ class Downstream:
             tensor = self.tensor(value)
             return None if tensor is None else self.edits.argument(number, value, tensor)
 
-        return recompute(call, argument, differentiably=self.differentiably, state=state)
+        may_raise = number in self.raised
+        return recompute(call, argument, differentiably=self.differentiably, state=state, may_raise=may_raise)
 
     @cached_property
     def _custom_forwards(self) -> list[CodeType]:
