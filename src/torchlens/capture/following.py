@@ -64,6 +64,13 @@ class Connections:
                     copy = connected.tensor.clone()
                 self.by_index[index] = Connected(copy, copy._version)
 
+    def __deepcopy__(self, memo: Any) -> Connections:
+        """The same tensors: what is connected to autograd can't be copied out of it."""
+        new = Connections()
+        new.by_index, new.transformed = dict(self.by_index), dict(self.transformed)
+        new._in_memory = {memory: set(indexes) for memory, indexes in self._in_memory.items()}
+        return new
+
     def drop(self, value: Value) -> None:
         self.by_index.pop(value.index, None)
 

@@ -78,6 +78,9 @@ class Function:
         """Does this call overwrite what the function can overwrite, draw random numbers if it can?"""
         return self.switch is None or bool(argument(args, kwargs, *self.switch))
 
+    def __deepcopy__(self, memo: Any) -> Function:
+        return self  # there is one for each function of torch's
+
     def __repr__(self) -> str:
         return f"Function({self.name}, {self.treatment.name})"
 

@@ -12,6 +12,7 @@ made of the gradient: what `retain_grad` would keep.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from time import perf_counter_ns
@@ -109,6 +110,11 @@ class Gradients:
         gradients.received, gradients.transformed = received, transformed
         gradients._passes_by_task, gradients._to_hook = {}, None
         return gradients
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Gradients:
+        """What has come so far; the hooks stay with the original."""
+        came = deepcopy((self.nodes, self.passes, self.received, self.transformed), memo)
+        return Gradients.restored(*came)
 
     def attach(self, trace: Trace, wanted: set[int] | None) -> None:
         """From now on, note every backward pass, with the gradients of the values of these indexes; None for all."""

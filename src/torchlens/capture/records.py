@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from .._torch import neg_view
+from ..errors import BundleError
 
 if TYPE_CHECKING:
     from ..options import Options
@@ -78,6 +79,9 @@ class Stored:
 
     def read(self) -> Tensor:
         raise NotImplementedError
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Stored:
+        return self  # what is in a file does not change
 
 
 def fetched(kept: Any) -> Any:
@@ -285,6 +289,21 @@ class Trace:
     start_time: float = 0.0
     end_time: float = 0.0
     seconds: float = 0.0
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Trace:
+        from .copying import copied_trace
+
+        new = memo[id(self)] = copied_trace(self, memo)
+        return new
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Whatever of a log is pickled, it gets here."""
+        raise BundleError("a log is not pickled: save it with tl.save(log, path), and tl.load(path) has it back")
+
+    def __copy__(self) -> Trace:
+        new = Trace.__new__(Trace)
+        vars(new).update(vars(self))
+        return new
 
 
 def argument_values(call: Call) -> list[tuple[int | str, Value]]:

@@ -25,6 +25,9 @@ class Seed(int):
         seed.states = states
         return seed
 
+    def __getnewargs__(self) -> tuple[int, dict[str, Any]]:  # type: ignore[override]
+        return int(self), self.states
+
 
 def begin(random_seed: int | None) -> Seed:
     """Put torch's, NumPy's and Python's generators where the run is to begin, and say where that is."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy, deepcopy
 from functools import cached_property
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, overload
@@ -12,12 +13,14 @@ import torch
 from torch import Tensor
 
 from ..capture.records import Stored, facts_of
-from ..errors import ArgumentError, LayerNotFoundError, PassNeededError, near
+from ..errors import ArgumentError, BundleError, LayerNotFoundError, PassNeededError, near
 from ..words import counted, human_size
 from .context import FIELDS, RecordContext
 from .events import NO_HISTORY, Event, Snapshot
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from ..capture.following import Connections
     from ..log.model_log import ModelLog
     from .spec import CaptureSpec
@@ -108,6 +111,21 @@ class Records(Sequence[Record]):
 
     def __init__(self, records: list[Record]) -> None:
         self.records = records
+
+    def __copy__(self) -> Self:
+        new = object.__new__(type(self))
+        vars(new).update(vars(self))
+        return new
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        new = memo[id(self)] = copy(self)
+        vars(new).update(deepcopy(vars(self), memo))
+        return new
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise BundleError(
+            "a recording is not pickled: record with save_to=folder, and tl.fastlog.load(folder) has it back"
+        )
 
     def __len__(self) -> int:
         return len(self.records)

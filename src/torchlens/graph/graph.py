@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from functools import cached_property
+from typing import Any
 
 from ..capture.records import Trace, Value
 from ..capture.surroundings import collector_held_off
@@ -46,6 +48,10 @@ class Graph:
         for apply in PASSES:
             apply(self)
         return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Graph:
+        new = memo[id(self)] = Graph(deepcopy(self.trace, memo)).build()
+        return new
 
     def label(self, place: int) -> str:
         """The label of an entry, with the pass if its layer has several."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
 from os import PathLike
@@ -85,6 +86,9 @@ class ModelLog(Tabular, Aliased):
         from ..bundle.load import load_trace
 
         return cls(load_trace(Path(path), lazy))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ModelLog:
+        return ModelLog(deepcopy(self._trace, memo))
 
     @cached_property
     def graph(self) -> Graph:
