@@ -371,3 +371,28 @@ def test_classes_of_a_loaded_log_are_known_by_name(full: tl.ModelLog, tmp_path: 
         if not callable(selector) and not isinstance(selector, list):
             assert sorted(op.label for op in loaded.select(selector)) == sorted(expected)
     assert [op.label for op in loaded.select(nn.GELU)] == ["gelu_1_9", "gelu_2_19"]
+
+
+# ---- compiled models ------------------------------------------------------------------------------------------
+
+
+def test_addresses_of_a_compiled_model_are_those_of_the_model_inside() -> None:
+    plain = nn.Sequential(nn.Linear(3, 3), nn.Sequential(nn.ReLU(), nn.Linear(3, 2)))
+    x = torch.rand(2, 3)
+    wanted = tl.log_forward_pass(plain, x)
+    inner = nn.Sequential(plain[0], torch.compile(plain[1]))
+    for model in (torch.compile(plain), inner, torch.compile(inner)):
+        log = tl.log_forward_pass(model, x)
+        assert log.module_addresses == wanted.module_addresses == ["0", "1", "1.0", "1.1"]
+        assert log.op_labels == wanted.op_labels and log.model_name == "Sequential"
+        assert [op.containing_modules for op in log] == [op.containing_modules for op in wanted]
+        assert [p.address for p in log.params] == [p.address for p in wanted.params]
+        assert log["0"].label == "linear_1_1" and log["1.0"].label == "relu_1_2"
+        assert tl.log_forward_pass(model, x, layers_to_save="1.0").op_labels == ["relu_1_2"]
+        assert torch.equal(tl.pluck(model, x, "0"), wanted["linear_1_1"].activation)
+        assert [r.label for r in record(model, x, keep_op="1.0")] == ["1.0:1"]
+        with Recorder(model, keep_op=["0", "relu"]) as recorder:
+            recorder.log(x)
+            assert torch.equal(model(x), wanted["output_1"].activation)
+        assert [r.label for r in recorder.recording] == ["0:1", "relu_1_2"] * 2
+        assert tl.log_forward_pass(model, x, module="1").op_labels[-2:] == ["linear_1_2", "output_1_3"]

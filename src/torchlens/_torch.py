@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -25,6 +26,7 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental import proxy_tensor as _proxy_tensor
 from torch.jit._builtins import _get_builtin_table
+from torch.nn import Module
 from torch.nn import parameter as _parameter
 from torch.nn.modules import module as _module
 from torch.utils._python_dispatch import _disable_current_modes as _without_dispatch_modes
@@ -54,6 +56,7 @@ __all__ = [
     "higher_order_kernel",
     "hook_node_output",
     "innermost_dispatch_modes_off",
+    "inside_compiled",
     "is_functorch_wrapped",
     "jagged_parts",
     "lazy_copy",
@@ -453,6 +456,14 @@ def any_global_hook() -> bool:
 #: Where `torch.nn.modules.module` keeps the hooks that run with the call of any module.
 _GLOBAL_HOOKS = ("_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_pre_hooks",
                  "_global_forward_hooks", "_global_forward_hooks_always_called")  # fmt: skip
+
+
+def inside_compiled(module: Module) -> Module:
+    """The module that `torch.compile` has wrapped; any other module itself."""
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")  # importing it takes seconds
+    while dynamo is not None and isinstance(module, dynamo.OptimizedModule):
+        module = module._orig_mod
+    return module
 
 
 def has_call_of_its_own(module: torch.nn.Module) -> bool:

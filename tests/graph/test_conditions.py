@@ -188,22 +188,25 @@ def test_a_condition_that_has_nothing_to_do_with_input_or_output_stays() -> None
     assert [op.label for op in log if op.in_cond_branch] == ["buffer_1_1", "sum_1_2", "gt_1_3"]
 
 
-def test_an_unused_single_bool_is_taken_for_a_condition() -> None:
-    """The conversion can't be seen where a tensor goes through something that hides it."""
+def test_a_bool_that_nothing_asked_is_no_condition() -> None:
+    def unused(x: Tensor) -> Tensor:
+        _ = x.sum() > 0
+        return x * 2
 
-    def hidden(x: Tensor) -> Tensor:
+    log = log_of(unused)
+    assert log.conditionals == [] and not log.has_conditional_branching
+    assert not any(op.in_cond_branch or op.cond_branch_children for op in log)
+    assert log.internally_terminated_bool_layers == ["gt_1_2"], "it ends there all the same"
+
+
+def test_a_bool_that_numpy_was_asked_for() -> None:
+    def through_numpy(x: Tensor) -> Tensor:
         flag = x.sum() > 0
         if flag.to(torch.uint8).numpy() == 1:
             return x * 2
         return x
 
-    def unused(x: Tensor) -> Tensor:
-        _ = x.sum() > 0
-        return x * 2
-
-    assert log_of(hidden).has_conditional_branching
-    log = log_of(unused)
-    assert log["gt_1_2"].is_terminal_bool_layer and log["sum_1_1"].in_cond_branch and log.has_conditional_branching
+    assert log_of(through_numpy).has_conditional_branching
 
 
 def test_questions_that_torch_asks_itself_are_not_the_models() -> None:

@@ -286,3 +286,18 @@ def test_recurrent_fields() -> None:
     assert op.recurrent_group == ["add_1_2:1", "add_1_2:3"]
     assert log["output_1_4"].layer_total_num == 4
     assert log.op_labels[1:4] == ["linear_1_1:1", "add_1_2:1", "mul_1_3:1"]
+
+
+def test_arguments_that_are_no_tensors_hold_none_and_nothing_internal() -> None:
+    class Model(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            index = torch.zeros(1, dtype=torch.long)
+            y = torch.cat([x, x], 1) + torch.cat(tensors=(x, x), dim=1)
+            z = y[index, 1:3]
+            return torch.einsum("ij,ij->i", z, z)
+
+    log = tl.log_forward_pass(Model(), torch.rand(2, 3))
+    assert (log["cat_1"].func_positional_args_non_tensor, log["cat_1"].func_kwargs_non_tensor) == ([1], {})
+    assert (log["cat_2"].func_positional_args_non_tensor, log["cat_2"].func_kwargs_non_tensor) == ([], {"dim": 1})
+    assert log["getitem"].func_positional_args_non_tensor == [(slice(1, 3),)]
+    assert log["einsum"].func_positional_args_non_tensor == ["ij,ij->i"]

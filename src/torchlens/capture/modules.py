@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from .._torch import any_global_hook, has_call_of_its_own
+from .._torch import any_global_hook, has_call_of_its_own, inside_compiled
 from ..errors import ArgumentError
 from .records import ModuleCall
 from .unseen import replaced
@@ -41,12 +41,14 @@ def named_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     """Every module of a model with its address, under each of its names, parents first.
 
     As `model.named_modules(remove_duplicate=False)`, but told apart by identity: a class may define when its modules
-    are equal, and then torch's own loop merges equal modules, or fails for want of a hash.
+    are equal, and then torch's own loop merges equal modules, or fails for want of a hash. What `torch.compile` wraps
+    around a module is left out: the module inside has its address.
     """
     yield from _named_modules(model, "", ())
 
 
 def _named_modules(module: nn.Module, address: str, above: tuple[int, ...]) -> Iterator[tuple[str, nn.Module]]:
+    module = inside_compiled(module)
     if id(module) in above:  # a module that has a parent of its own as a submodule
         return
     yield address, module

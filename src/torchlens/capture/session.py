@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .._torch import UninitializedTensorMixin, no_torch_function
+from .._torch import UninitializedTensorMixin, inside_compiled, no_torch_function
 from ..options import Options
 from ..selectors import Modules
 from . import rng
@@ -64,7 +64,7 @@ def _run_traced(
     observers: tuple[Observer, ...],
 ) -> Run:
     started = time.perf_counter()
-    trace = Trace(type(model).__name__, values_kept=options.keeps_all and sink is None)
+    trace = Trace(type(inside_compiled(model)).__name__, values_kept=options.keeps_all and sink is None)
     trace.options = options
     trace.grad_enabled = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
     modules = describe_modules(model, trace)
@@ -185,7 +185,7 @@ def describe_modules(model: nn.Module, trace: Trace) -> list[nn.Module]:
 
 def modules_of(model: nn.Module) -> Modules:
     """The modules of a model, for selectors."""
-    trace = Trace(type(model).__name__)
+    trace = Trace(type(inside_compiled(model)).__name__)
     describe_modules(model, trace)
     return Modules(trace.modules)
 

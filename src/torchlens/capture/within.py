@@ -18,6 +18,7 @@ from . import rng
 from .keeping import Sink
 from .modules import named_modules
 from .session import Run, run_traced
+from .surroundings import compiled_code_eager
 
 
 def trace_of(
@@ -40,7 +41,7 @@ def trace_of(
     seed = rng.begin(options.random_seed)
     error = None
     try:
-        with wanted.waiting():
+        with compiled_code_eager(), wanted.waiting():
             model(*args, **kwargs)
     except BaseException as raised:
         error = raised

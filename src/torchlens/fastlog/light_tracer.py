@@ -17,7 +17,7 @@ from weakref import ref
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-from .._torch import UninitializedTensorMixin, no_torch_function
+from .._torch import UninitializedTensorMixin, inside_compiled, no_torch_function
 from ..capture.calls import NO_SUBCLASS, TENSOR_ONLY, Progress, TorchCalls
 from ..capture.containers import PLAIN, all_plain, flat_tensors, tensors_in
 from ..capture.functions import KNOWN, Function
@@ -51,7 +51,7 @@ class LightTracer(TorchCalls):
 
     def __init__(self, model: nn.Module, collector: Collector) -> None:
         super().__init__()
-        structure = Trace(type(model).__name__)
+        structure = Trace(type(inside_compiled(model)).__name__)
         self.modules = describe_modules(model, structure)
         self.module_numbers = {id(module): number for number, module in enumerate(self.modules)}
         self.call_counts = [0] * len(self.modules)

@@ -12,11 +12,13 @@ from typing import Any
 
 from torch import nn
 
+from .._torch import inside_compiled
 from ..capture.arguments import model_arguments
 from ..capture.keeping import Keeper
 from ..capture.modules import watch_modules
 from ..capture.records import Trace
 from ..capture.session import modules_of, run_traced
+from ..capture.surroundings import compiled_code_eager
 from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError
 from ..log.model_log import ModelLog
 from ..options import Options
@@ -84,7 +86,7 @@ def record(
     )
     history_size = check_history_size(history_size)
     check_storage(save_to, keep_in_memory, train_mode)
-    with Sink(type(model).__name__, save_to, keep_in_memory) as kept:
+    with Sink(type(inside_compiled(model)).__name__, save_to, keep_in_memory) as kept:
         structure = run_once(model, args, kwargs, options, Collector(rules, Keeper(), history_size, kept.add))
         unmatched = [*rules.op.unmatched(), *rules.module.unmatched()]
         if unmatched and structure.complete:
@@ -204,9 +206,11 @@ class Recorder:
     def __enter__(self) -> Recorder:
         if self._tracer is not None:
             raise ArgumentError("a Recorder is for one with-block; make another one for the next")
-        self._kept = Sink(type(self._model).__name__, self._save_to, self._keep_in_memory)
+        self._kept = Sink(type(inside_compiled(self._model)).__name__, self._save_to, self._keep_in_memory)
         self._tracer = LightTracer(self._model, Collector(self._rules, Keeper(), self._history_size, self._kept.add))
         self._thread = threading.get_ident()
+        if inside_compiled(self._model) is not self._model:
+            self._block.enter_context(watch_modules([self._model], EagerCalls(self._model)))
         self._block.enter_context(watch_modules(self._tracer.modules, self._tracer))
         return self
 
@@ -258,6 +262,27 @@ class Recorder:
     def __len__(self) -> int:
         """How many records there are so far."""
         return len(self._kept.records) if self._kept is not None else 0
+
+
+class EagerCalls:
+    """Has a compiled model run as it was written: the call must begin so, before the model inside is called."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+
+    def enter_module(self, module: nn.Module, is_forward: bool, args: Any, kwargs: Any) -> Any:
+        if module is not self._model:
+            return None
+        eager = ExitStack()
+        eager.enter_context(compiled_code_eager())
+        return eager
+
+    def leave_module(self, call: Any, result: Any) -> Any:
+        call.close()
+        return result
+
+    def abandon_module(self, call: Any) -> None:
+        call.close()
 
 
 def check_history_size(size: Any) -> int:

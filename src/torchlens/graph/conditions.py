@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import torch
 
 from ..capture.functions import HIDDEN_READS
 from ..capture.naming import frames, is_library_code
@@ -51,19 +48,13 @@ class Conditions:
 
 
 def find_conditions(graph: Graph) -> Conditions:
-    """Find the conditions that were seen, and guess at those that were not.
-
-    A single bool that nothing used, and that was never seen to become a Python bool, is taken for a condition whose
-    conversion was hidden.
-    """
+    """Find where a tensor was asked for its truth, and what was computed only for that."""
     seen = _seen(graph)
-    asked = {place for event in graph.trace.events for place in _places(graph, event)}
-    hidden = {p for p in range(len(graph.entries)) if p not in asked and _is_unused_bool(graph, p)}
-    ends = hidden | {place for condition in seen for place in condition.places}
+    ends = {place for condition in seen for place in condition.places}
     branch = _branch(graph, ends)
     starts = [(up, place) for place in sorted(branch) for up in graph.parents[place] if graph.to_output[up]]
     kinds = {condition.statement.kind for condition in seen}
-    return Conditions(seen, ends, branch, starts, bool(hidden or kinds & {*BRANCHING, "unknown"}))
+    return Conditions(seen, ends, branch, starts, bool(kinds & {*BRANCHING, "unknown"}))
 
 
 def _seen(graph: Graph) -> list[Condition]:
@@ -81,12 +72,6 @@ def _seen(graph: Graph) -> list[Condition]:
 
 def _places(graph: Graph, event: Event) -> tuple[int, ...]:
     return tuple([graph.place[v.index] for v in event.values if v.role != "param" and v.index in graph.place])
-
-
-def _is_unused_bool(graph: Graph, place: int) -> bool:
-    value = graph.entries[place]
-    is_single_bool = value.dtype is torch.bool and math.prod(value.shape) == 1
-    return is_single_bool and value.role == "op" and not graph.children[place]
 
 
 def _branch(graph: Graph, ends: set[int]) -> set[int]:

@@ -473,6 +473,19 @@ class ModelLog(Tabular, Aliased):
         report.problems += [Problem("lint", None, problem) for problem in lint(self)]
         return report
 
+    def first_nan(self) -> OpLog | None:
+        """The first operation whose result has a NaN or Inf though its inputs had none; None if there is none.
+
+        >>> print(log.first_nan())
+        None
+
+        An input that has one is the first itself. A parameter's shows in the first operation that uses it.
+        """
+        from .first_nan import first_not_finite
+
+        place = first_not_finite(self.graph)
+        return None if place is None else self._op(place)
+
     # ---- backward passes ------------------------------------------------------------------------------------
 
     def log_backward(self, loss: Tensor, **arguments: Any) -> BackwardPass:

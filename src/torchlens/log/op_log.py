@@ -316,12 +316,14 @@ class OpLog(Tabular, Aliased):
 
     @property
     def func_positional_args_non_tensor(self) -> list[Any]:
-        return [a for a in self._call.args if not isinstance(a, Value)] if self._call else []
+        """The positional arguments without tensors; a list, tuple or dict without those in it, if anything is left."""
+        arguments = self._call.args if self._call else ()
+        return [_without_tensors(a) for a in arguments if not _is_all_tensors(a)]
 
     @property
     def func_kwargs_non_tensor(self) -> dict[str, Any]:
         kwargs = self._call.kwargs if self._call else {}
-        return {name: a for name, a in kwargs.items() if not isinstance(a, Value)}
+        return {name: _without_tensors(a) for name, a in kwargs.items() if not _is_all_tensors(a)}
 
     @cached_property
     def func_call_stack(self) -> list[FuncCallLocation]:
@@ -489,8 +491,11 @@ class OpLog(Tabular, Aliased):
 
     @property
     def is_terminal_bool_layer(self) -> bool:
-        """Is this a single bool that no operation uses: a condition?"""
-        return self._place in self._graph.conditions.ends and not self._graph.children[self._place]
+        """Is this a single bool, or another tensor that decided something, that no operation uses?"""
+        if self._graph.children[self._place]:
+            return False
+        is_single_bool = self.tensor_dtype is torch.bool and math.prod(self.tensor_shape) == 1
+        return (is_single_bool and self._value.role == "op") or self._place in self._graph.conditions.ends
 
     @property
     def in_cond_branch(self) -> bool:
@@ -570,3 +575,23 @@ def _restored(argument: Any) -> Any:
     if isinstance(argument, Value):
         return argument.saved
     return rebuild(argument, _restored)
+
+
+def _is_all_tensors(argument: Any) -> bool:
+    """Is an argument a tensor, or a container of nothing else?"""
+    if isinstance(argument, dict):
+        argument = list(argument.values())
+    if isinstance(argument, slice):
+        return any(isinstance(end, Value) for end in (argument.start, argument.stop, argument.step))
+    if isinstance(argument, (list, tuple)) and type(argument) is not torch.Size and argument:
+        return all(_is_all_tensors(member) for member in argument)
+    return isinstance(argument, Value)
+
+
+def _without_tensors(argument: Any) -> Any:
+    if isinstance(argument, dict):
+        return {key: _without_tensors(member) for key, member in argument.items() if not _is_all_tensors(member)}
+    if isinstance(argument, (list, tuple)) and type(argument) is not torch.Size:
+        members = [_without_tensors(member) for member in argument if not _is_all_tensors(member)]
+        return members if isinstance(argument, list) else tuple(members)
+    return argument
