@@ -30,6 +30,7 @@ FLOW = [
     "draw",
     "log",
     "fastlog",
+    "extraction",
     "api",
     "cli",
     "__init__",

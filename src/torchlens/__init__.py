@@ -32,6 +32,7 @@ from .errors import (
     PassNeededError,
     ReplayError,
     SeveralOutputsWarning,
+    StoreError,
     TorchLensError,
     TorchVersionError,
     UnknownFunctionError,
@@ -49,6 +50,9 @@ from .source import FuncCallLocation
 
 if TYPE_CHECKING:
     from . import fastlog
+    from .extraction import reduce
+    from .extraction.extract import extract
+    from .extraction.store import Store, StoredLayer, StoreReport, open_store
     from .fastlog.pluck import pluck
     from .validate.backward import BackwardReport
     from .validate.lint import lint
@@ -82,12 +86,17 @@ __all__ = [
     "PassNeededError",
     "ReplayError",
     "SeveralOutputsWarning",
+    "Store",
+    "StoreError",
+    "StoreReport",
+    "StoredLayer",
     "TorchLensError",
     "TorchVersionError",
     "UnknownFunctionError",
     "ValidationReport",
     "all_of",
     "any_of",
+    "extract",
     "fastlog",
     "get_model_activations",
     "get_model_metadata",
@@ -96,8 +105,10 @@ __all__ = [
     "load",
     "log_backward",
     "log_forward_pass",
+    "open_store",
     "pluck",
     "recover",
+    "reduce",
     "register_formula",
     "save",
     "show_model_graph",
@@ -118,10 +129,16 @@ validate_forward_pass = validate_model_activations
 # Imported when they are first asked for, with all that they need: where each is.
 _LATER = {
     "BackwardReport": "validate.backward",
+    "Store": "extraction.store",
+    "StoreReport": "extraction.store",
+    "StoredLayer": "extraction.store",
     "ValidationReport": "validate.report",
+    "extract": "extraction.extract",
     "fastlog": "fastlog",
     "lint": "validate.lint",
+    "open_store": "extraction.store",
     "pluck": "fastlog.pluck",
+    "reduce": "extraction.reduce",
 }
 
 
@@ -129,7 +146,7 @@ def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_near(name, __all__)}")
     module = import_module(f"{__name__}.{_LATER[name]}")
-    found = globals()[name] = module if name == "fastlog" else getattr(module, name)
+    found = globals()[name] = module if name in ("fastlog", "reduce") else getattr(module, name)
     return found
 
 

@@ -7,6 +7,7 @@ TorchLensError
  ├── DrawingError         a picture that could not be made
  ├── LayerNotFoundError   nothing in the log has that name (also a KeyError)
  ├── PassNeededError      the layer has several passes and the answer differs (also an AttributeError)
+ ├── StoreError           a store of tl.extract that can't be written, resumed or read
  ├── DivergenceError      a new input or value leads the model elsewhere than the log
  ├── ReplayError          an operation can't be run again
  └── TorchVersionError    the installed torch lacks something that this needs
@@ -54,6 +55,10 @@ class PassNeededError(TorchLensError, AttributeError):
 
 class DivergenceError(TorchLensError):
     """A new input or value leads the model elsewhere; the message says where, and the log is as it was."""
+
+
+class StoreError(TorchLensError):
+    """A store of `tl.extract` can't be written, resumed or read; the message says which part, and what to do."""
 
 
 class ReplayError(TorchLensError):

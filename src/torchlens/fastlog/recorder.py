@@ -252,6 +252,13 @@ class Recorder:
         finally:
             self._tracer.sample_id, self._tracer.may_stop = None, False
 
+    def take(self) -> list[Record]:
+        """The records kept so far, which are handed out and forgotten: for runs without an end."""
+        if self._kept is None:
+            raise ArgumentError("a Recorder works inside its with-block: with Recorder(model, ...) as recorder: ...")
+        taken, self._kept.records[:] = list(self._kept.records), []
+        return taken
+
     @property
     def recording(self) -> Recording:
         """What was kept; there when the with-block is over."""

@@ -79,6 +79,11 @@ class Record:
         return self._event.label
 
     @property
+    def position(self) -> int | None:
+        """Place among the tensors that the operation or module returned, where they are several."""
+        return self._event.position
+
+    @property
     def pass_index(self) -> int:
         """Which forward pass; the first is 0."""
         return self._event.rollout.index

@@ -1,0 +1,43 @@
+"""What is said while it runs: to people, on a terminal or in a notebook; to nobody else."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+
+class Progress:
+    """A report before, a bar meanwhile, a summary at the end."""
+
+    def __init__(self, wanted: bool | None) -> None:
+        self.shown = _somebody_looks() if wanted is None else wanted
+        self._bar: Any = None
+
+    def say(self, text: str) -> None:
+        if self.shown:
+            print(text, file=sys.stderr, flush=True)
+
+    def begin(self, total: int | None, done: int) -> None:
+        """Begin at what an earlier run has done, without counting that for the rate."""
+        if self.shown:
+            bars: Any = import_module("tqdm.auto")
+            self._bar = bars.tqdm(total=total, initial=done, unit=" rows", dynamic_ncols=True)
+
+    def advance(self, rows: int) -> None:
+        if self._bar is not None:
+            self._bar.update(rows)
+
+    def end(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+def _somebody_looks() -> bool:
+    return sys.stderr.isatty() or _in_notebook()
+
+
+def _in_notebook() -> bool:
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return type(shell).__name__ == "ZMQInteractiveShell"

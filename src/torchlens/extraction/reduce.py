@@ -1,0 +1,308 @@
+"""Make values smaller before they are copied anywhere: what `reduce=` takes.
+
+>>> store = tl.extract(model, x, ["relu"], save_to=folder / "small", reduce=tl.reduce.random_projection(3, seed=0))
+>>> store["relu_1_2"].shape
+(5, 3)
+
+A reduction is a function of a batch, `[rows, ...]`, that keeps the rows. Any such function will do; those here are
+frozen dataclasses that print as they are written, which is how a store remembers them. A list applies several in turn.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from types import CodeType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import ArgumentError, near
+
+__all__ = [
+    "cls", "flatten", "last_token", "max", "mean", "pca", "pool", "random_projection", "token",
+]  # fmt: skip
+
+_amax, _amin = max, min  # the builtins, which names below hide
+
+
+def _inner(value: Tensor, dim: int | Sequence[int] | None) -> tuple[int, ...]:
+    """The dimensions to reduce: those given, or the positions of a feature map or a sequence."""
+    if dim is not None:
+        return (dim,) if isinstance(dim, int) else tuple(dim)
+    if value.dim() == 3:
+        return (1,)  # [rows, tokens, features]
+    return tuple(range(2, value.dim()))  # [rows, channels, height, width, ...]
+
+
+@dataclass(frozen=True)
+class mean:
+    """The mean over positions: of each channel of a feature map, of each feature over the tokens; or over `dim`.
+
+    >>> tl.reduce.mean()(torch.rand(8, 64, 7, 7)).shape, tl.reduce.mean()(torch.rand(8, 128, 768)).shape
+    (torch.Size([8, 64]), torch.Size([8, 768]))
+    """
+
+    dim: int | tuple[int, ...] | None = None
+
+    def __call__(self, value: Tensor) -> Tensor:
+        dims = _inner(value, self.dim)
+        return value.mean(dims) if dims else value
+
+
+@dataclass(frozen=True)
+class max:
+    """The largest value over positions, as `mean`.
+
+    >>> tl.reduce.max()(torch.rand(8, 64, 7, 7)).shape
+    torch.Size([8, 64])
+    """
+
+    dim: int | tuple[int, ...] | None = None
+
+    def __call__(self, value: Tensor) -> Tensor:
+        dims = _inner(value, self.dim)
+        return value.amax(dims) if dims else value
+
+
+@dataclass(frozen=True)
+class flatten:
+    """One vector a row.
+
+    >>> tl.reduce.flatten()(torch.rand(8, 64, 7, 7)).shape
+    torch.Size([8, 3136])
+    """
+
+    def __call__(self, value: Tensor) -> Tensor:
+        return value.reshape(len(value), -1)
+
+
+@dataclass(frozen=True)
+class token:
+    """One token of a sequence `[rows, tokens, features]`; -1 is the last.
+
+    >>> tl.reduce.token(3)(torch.rand(8, 128, 768)).shape
+    torch.Size([8, 768])
+    """
+
+    index: int
+
+    def __call__(self, value: Tensor) -> Tensor:
+        if value.dim() < 3 or not -value.shape[1] <= self.index < value.shape[1]:
+            raise ArgumentError(f"{self!r} needs [rows, tokens, features] with so many tokens, not {list(value.shape)}")
+        return value[:, self.index]
+
+
+def cls() -> token:
+    """The first token, which stands for the whole in BERT and ViT.
+
+    >>> tl.reduce.cls()
+    token(index=0)
+    """
+    return token(0)
+
+
+@dataclass(frozen=True)
+class last_token:
+    """The last token that is not padding. `mask` names the input that tells, 1 for tokens; without it, the very last.
+
+    >>> tl.reduce.last_token("attention_mask")
+    last_token(mask='attention_mask')
+    """
+
+    mask: str | int | None = None  # a keyword, or the number of a positional argument
+
+    def with_inputs(self, value: Tensor, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
+        if self.mask is None:
+            return self(value)
+        try:
+            mask = kwargs[self.mask] if isinstance(self.mask, str) else args[self.mask]
+        except (KeyError, IndexError):
+            have: list[Any] = [*kwargs] or list(range(len(args)))
+            raise ArgumentError(f"{self!r}: the model is given no {self.mask!r}, only {have}") from None
+        positions = torch.arange(mask.shape[1], device=mask.device)
+        last = torch.where(mask.bool(), positions, -1).amax(1)
+        if bool((last < 0).any()):
+            raise ArgumentError(f"{self!r}: there is a row without any token")
+        return value[torch.arange(len(value), device=value.device), last.to(value.device)]
+
+    def __call__(self, value: Tensor) -> Tensor:
+        if self.mask is not None:
+            raise ArgumentError(f"{self!r} needs the inputs of the model; last_token() takes the very last token")
+        return token(-1)(value)
+
+
+@dataclass(frozen=True)
+class pool:
+    """The mean over patches of a feature map, so that `size` x `size` of them are left.
+
+    >>> tl.reduce.pool(2)(torch.rand(8, 64, 7, 7)).shape
+    torch.Size([8, 64, 2, 2])
+    """
+
+    size: int | tuple[int, ...] = 1
+
+    def __call__(self, value: Tensor) -> Tensor:
+        pools = {3: "adaptive_avg_pool1d", 4: "adaptive_avg_pool2d", 5: "adaptive_avg_pool3d"}
+        if value.dim() not in pools:
+            raise ArgumentError(f"{self!r} needs [rows, channels, height, width], not {list(value.shape)}")
+        return getattr(torch.nn.functional, pools[value.dim()])(value, self.size)  # type: ignore[no-any-return]
+
+
+# ---- what is made for a layer -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class random_projection:
+    """A sparse random projection to `n` numbers, which keeps distances; "auto" for so many that they stay within `eps`.
+
+    >>> tl.reduce.random_projection(4096, seed=0)
+    random_projection(n=4096, seed=0, eps=0.1)
+
+    The bound for "auto" is that of Johnson and Lindenstrauss, 4 ln(rows) / (eps^2/2 - eps^3/3): 9,431 for 60,000 rows.
+    """
+
+    n: int | str = "auto"
+    seed: int = 0
+    eps: float = 0.1
+
+    def __post_init__(self) -> None:
+        if self.n != "auto" and (not isinstance(self.n, int) or self.n < 1):
+            raise ArgumentError(f'random_projection: n is a number of features or "auto", not {self.n!r}')
+
+    def made_for(self, shape: Sequence[int], rows: int | None) -> Projection:
+        """The projection of values of this shape."""
+        size = math.prod(shape)
+        wanted = self.n
+        if wanted == "auto":
+            if rows is None:
+                raise ArgumentError(
+                    'random_projection("auto") needs to know how many inputs there are; say how many numbers'
+                )
+            wanted = int(4 * math.log(_amax(rows, 2)) / (self.eps**2 / 2 - self.eps**3 / 3))
+        return Projection(_sparse(int(wanted), size, self.seed))
+
+    def __call__(self, value: Tensor) -> Tensor:
+        return self.made_for(value.shape[1:], len(value))(value)
+
+
+@lru_cache(maxsize=4)
+def _sparse(rows: int, columns: int, seed: int) -> Tensor:
+    """Rows of sqrt(columns) entries of random sign, at random places: distances are kept on average, exactly.
+
+    RandomState is the one generator of which NumPy promises the same numbers for ever.
+    """
+    generator = np.random.RandomState(seed)
+    entries = math.ceil(math.sqrt(columns))
+    places = generator.randint(0, columns, (rows, entries))
+    signs = generator.randint(0, 2, (rows, entries)) * 2 - 1
+    scale = math.sqrt(columns / (entries * rows))
+    indices = torch.stack([torch.arange(rows).repeat_interleave(entries), torch.from_numpy(places.ravel())])
+    values = torch.from_numpy(signs.ravel() * scale).float()
+    return torch.sparse_coo_tensor(indices, values, (rows, columns), check_invariants=False).coalesce()
+
+
+class Projection:
+    """A sparse matrix that is applied to rows."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        self._matrix = matrix
+
+    def __call__(self, value: Tensor) -> Tensor:
+        if self._matrix.device != value.device:
+            self._matrix = self._matrix.to(value.device)
+        flat = value.reshape(len(value), -1).float()
+        result: Tensor = torch.sparse.mm(self._matrix, flat.t()).t().contiguous()
+        return result
+
+
+@dataclass(frozen=True)
+class pca:
+    """The first `n` principal components, fitted on `samples` inputs before anything is written, and stored.
+
+    >>> tl.reduce.pca(50)
+    pca(n=50, samples=1000)
+
+    The inputs to fit on are spread evenly over the data set; of an iterable, they are the first ones.
+    """
+
+    n: int
+    samples: int = 1000
+
+    def fitted(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """The mean and the components, by values `[samples, ...]`."""
+        flat = values.reshape(len(values), -1).double()
+        if _amin(flat.shape) < self.n:
+            raise ArgumentError(f"{self!r}: {flat.shape[0]} samples of {flat.shape[1]} numbers have fewer components")
+        center = flat.mean(0)
+        _, _, components = torch.linalg.svd(flat - center, full_matrices=False)
+        components = components[: self.n]
+        largest = components.abs().argmax(1, keepdim=True)
+        return center.float(), (components * components.gather(1, largest).sign()).float().contiguous()
+
+    def __call__(self, value: Tensor) -> Tensor:
+        raise ArgumentError(f"{self!r} is fitted by tl.extract before it begins; a single batch can't be reduced by it")
+
+
+class Components:
+    """Fitted components that are applied to rows."""
+
+    def __init__(self, center: Tensor, components: Tensor) -> None:
+        self._center, self._components = center, components
+
+    def __call__(self, value: Tensor) -> Tensor:
+        if self._center.device != value.device:
+            self._center, self._components = self._center.to(value.device), self._components.to(value.device)
+        return (value.reshape(len(value), -1).float() - self._center) @ self._components.t()
+
+
+# ---- what users give ----------------------------------------------------------------------------------------
+
+Reduction = Callable[[Tensor], Tensor]
+_BY_NAME: dict[str, Callable[[], Reduction]] = {"mean": mean, "max": max, "flatten": flatten, "cls": cls,
+                                                "last_token": last_token}  # fmt: skip
+
+
+def checked(given: Any) -> list[Reduction]:
+    """Reductions in turn, of what a user gave: one, its name, a list, or None."""
+    if given is None:
+        return []
+    if isinstance(given, str):
+        if given not in _BY_NAME:
+            raise ArgumentError(
+                f"reduce: there is no {given!r}{near(given, _BY_NAME)}; names are {', '.join(_BY_NAME)}"
+            )
+        return [_BY_NAME[given]()]
+    if isinstance(given, (list, tuple)):
+        return [reduction for each in given for reduction in checked(each)]
+    if given in _BY_NAME.values() or given in (pool, random_projection):
+        return [given()]
+    if not callable(given):
+        raise ArgumentError(
+            f"reduce: {given!r} is no function of a batch; tl.reduce has some, such as tl.reduce.mean()"
+        )
+    return [given]
+
+
+def described(reductions: Sequence[Reduction]) -> str:
+    """How a store remembers reductions: ours as they print, a function by its name and a hash of its code."""
+    return ", ".join(_described(reduction) for reduction in reductions)
+
+
+def _described(reduction: Any) -> str:
+    if type(reduction).__module__ == __name__:
+        return repr(reduction)
+    name = f"{getattr(reduction, '__module__', '')}.{getattr(reduction, '__qualname__', type(reduction).__qualname__)}"
+    code = getattr(reduction, "__code__", None)
+    return f"{name}@{hashlib.sha256(repr(_code(code)).encode()).hexdigest()[:12]}" if code is not None else name
+
+
+def _code(code: CodeType) -> tuple[Any, ...]:
+    """What a function does, without where it stands."""
+    constants = [_code(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
+    return code.co_code, constants, code.co_names

@@ -1,0 +1,409 @@
+"""The work itself: a plan from a call, and shards from a plan. One process or many, it is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..bundle.shards import DTYPES
+from ..capture import rng
+from ..errors import ArgumentError, LayerNotFoundError, StoreError, TorchLensError, near
+from ..words import counted
+from . import reduce as reductions
+from .fit import Unfitted, fit
+from .inputs import Batch, Given, Source, blamed, row_words, rows_in, seed_of, source_of
+from .layers import Calling, Forward, Wanted, resolve
+from .plan import (
+    FORMAT,
+    Id,
+    LayerPlan,
+    Plan,
+    hash_of_ids,
+    hash_of_modes,
+    hash_of_tensors,
+    hash_of_weights,
+    shard_rows_for,
+)
+from .reduce import Reduction
+from .shard import shard_name
+from .storage import Storage
+from .writer import Building, Writer
+
+Values = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asked for, checked: all that a worker on another machine needs."""
+
+    model: Any  # or what makes one
+    given: Given
+    layers: Any
+    reduce: Any = None
+    dtype: torch.dtype | None = None
+    shard_rows: int | None = None
+    interventions: Any = None
+
+    def job(self) -> Job:
+        """Look at the model and the first batch, and settle what is to be done."""
+        return Job(self)
+
+
+class Job:
+    """A request with its model, its inputs and its plan: able to compute shards."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        given = request.given
+        inputs = given.inputs() if _is_factory(given.inputs) else given.inputs
+        self.model = _built(request.model)
+        self.source: Source = source_of(replace(given, inputs=inputs))
+        self.ids: list[Id] | None = list(self.source.ids) if self.source.ids is not None else None
+        self.calling = Calling(self.model)
+        with quiet_forward():
+            self.wanted, self.reductions, self.plan = self._settle()
+
+    def _settle(self) -> tuple[list[Wanted], dict[str, list[Reduction]], Plan]:
+        batch = next(self.source.some_batches(1), None)
+        if batch is None:
+            raise ArgumentError("there are no inputs")
+        rows, args, kwargs, wanted, values = self._try_first(batch)
+        reduces = {each.name: reductions.checked(_of(each, self.request.reduce)) for each in wanted}
+        _check_keys(self.request.reduce, wanted)
+        self._check_rows_first(wanted, reduces, values, rows, batch)
+        for name, value in values.items():
+            reduces[name] = _made_for(reduces[name], value, self.source.count, args, kwargs)
+        small = {name: _reduced(name, value, reduces[name], args, kwargs) for name, value in values.items()}
+        return wanted, reduces, self._plan(wanted, small, (args, kwargs))
+
+    def _try_first(self, batch: Batch) -> tuple[list[int], list[Any], dict[str, Any], list[Wanted], Values]:
+        """Run the first batch; or, if samples that fail are to be skipped, the first of its samples that does not."""
+        if not batch.groups:
+            raise StoreError(
+                f"not one sample of the first batch could be loaded: {next(iter(batch.failed.values()))!r}"
+            )
+        rows, value = batch.groups[0]
+        tries = [(rows, value)]
+        if self.request.given.on_error == "skip" and batch.some is not None:
+            tries += [([row], batch.some([row])) for row in rows]
+        for attempt, (rows, value) in enumerate(tries, 1):
+            args, kwargs = self.calling(value)
+            try:
+                rng.begin(seed_of(self.request.given.seed, rows[0]))
+                wanted = resolve(self.model, args, kwargs, self.request.layers)
+                rng.begin(seed_of(self.request.given.seed, rows[0]))
+                with Forward(self.model, wanted) as forward:
+                    return rows, args, kwargs, wanted, forward(args, kwargs)
+            except TorchLensError:
+                raise
+            except Exception as error:
+                if attempt == len(tries):
+                    raise blamed(error, f"running the first batch, from {row_words(self.ids, rows[0])} on") from None
+        raise AssertionError
+
+    def _check_rows_first(
+        self,
+        wanted: list[Wanted],
+        reduces: Mapping[str, list[Reduction]],
+        values: Values,
+        rows: list[int],
+        batch: Batch,
+    ) -> None:
+        """Refuse values whose first dimension is as long as the batch by accident: let it be shorter and look again."""
+        if len(rows) == 1 or batch.some is None:
+            return
+        args, kwargs = self.calling(batch.some(rows[:1]))
+        try:
+            with Forward(self.model, wanted) as forward:
+                alone = forward(args, kwargs)
+        except Exception:
+            return  # a model that takes no single sample
+        for name, value in alone.items():
+            if not reduces[name] and values[name].dim() and len(values[name]) == len(rows) and len(value) != 1:
+                raise _not_rows_first(name, value, 1)
+
+    def _plan(self, wanted: list[Wanted], small: Values, inputs: Any) -> Plan:
+        request, given, source = self.request, self.request.given, self.source
+        layers = tuple(self._layer(each, small[each.name]) for each in wanted)
+        row_bytes = sum(layer.row_bytes for layer in layers) or sum(v[0].nbytes for v in small.values())
+        return Plan(
+            format=FORMAT,
+            model=type(self.model).__name__,
+            weights=hash_of_weights(self.model),
+            interventions="",
+            inputs=hash_of_tensors(_leaves(inputs)),
+            count=source.count,
+            ids=hash_of_ids(self.ids) if self.ids is not None else None,
+            batch_size=source.batch_size,
+            shard_rows=_shard_rows(request.shard_rows, row_bytes, source),
+            layers=layers,
+            dtype=str(request.dtype).removeprefix("torch.") if request.dtype is not None else None,
+            ragged=given.ragged,
+            on_error=given.on_error,
+            seed=given.seed,
+            training=hash_of_modes(self.model),
+            device=self.calling.device.type,
+            torch=torch.__version__,
+        )
+
+    def _layer(self, wanted: Wanted, value: Tensor) -> LayerPlan:
+        asked = self.request.dtype if self.request.dtype is not None and value.is_floating_point() else value.dtype
+        if asked not in DTYPES:
+            raise ArgumentError(f"{wanted.name} is of type {asked}, which no safetensors file can hold")
+        return LayerPlan(
+            name=wanted.name,
+            label=wanted.label,
+            source=wanted.source,
+            position=wanted.position,
+            shape=None if self.request.given.ragged else tuple(value.shape[1:]),
+            dtype=DTYPES[asked],
+            reduce=reductions.described(reductions.checked(_of(wanted, self.request.reduce))),
+        )
+
+    def fit(self, storage: Storage) -> None:
+        """Fit what is fitted to the inputs, or read what was fitted when the store began."""
+        with quiet_forward():
+            fit(self, storage)
+
+    # ---- computing ------------------------------------------------------------------------------------------
+
+    def run(self, storage: Storage, wanted: Callable[[int], bool], advance: Callable[[int], None]) -> list[int]:
+        """Compute and write the shards that are wanted and not there yet; returns their numbers."""
+
+        def is_due(shard: int) -> bool:
+            return wanted(shard) and not storage.has(shard_name(shard))
+
+        with quiet_forward(), Writer(storage) as writer, Forward(self.model, self.wanted) as forward:
+            building: Building | None = None
+            for batch in self.source.batches(self.plan.shard_rows, _once(is_due)):
+                if building is None:
+                    building = Building(self.plan, batch.rows[0] // self.plan.shard_rows, writer.slot())
+                self._add(building, batch, forward)
+                advance(len(batch.rows))
+                stop = batch.rows[-1] + 1
+                if stop == self.plan.rows_of(building.number).stop or batch.last:
+                    last = batch.last if self.plan.count is None else stop == self.plan.count
+                    writer.put(building, stop, last)
+                    building = None
+            if building is not None:
+                raise StoreError(
+                    f"the inputs ended within shard {building.number}, before the {self.plan.count} announced"
+                )
+        return writer.written
+
+    def _add(self, building: Building, batch: Batch, forward: Forward) -> None:
+        """Compute a batch into the shard that is being built."""
+        failed = dict(batch.failed)
+        for rows, value in batch.groups:
+            done, values = self._computed(rows, value, batch, forward, failed)
+            if done:
+                self._check_shapes(values, done)
+                building.add(values, len(done))
+        building.skipped.update({str(row): _said(failed[row]) for row in sorted(failed)})
+
+    def _computed(
+        self, rows: list[int], value: Any, batch: Batch, forward: Forward, failed: dict[int, Exception]
+    ) -> tuple[list[int], Values]:
+        """The values of rows that run together; where samples may be skipped, without those that raise alone."""
+        try:
+            return rows, self.values(rows, value, forward)
+        except TorchLensError:
+            raise
+        except Exception as error:
+            alone = self._raise_alone(rows, batch, forward)
+            if self.request.given.on_error != "skip" or not alone:
+                culprit = row_words(self.ids, next(iter(alone))) if alone else f"rows {rows[0]} to {rows[-1]} together"
+                raise blamed(error, f"running {culprit}") from None
+        failed.update(alone)
+        left = [row for row in rows if row not in alone]
+        if not left or batch.some is None:
+            return [], {}
+        return left, self.values(left, batch.some(left), forward)
+
+    def _raise_alone(self, rows: list[int], batch: Batch, forward: Forward) -> dict[int, Exception]:
+        found: dict[int, Exception] = {}
+        if batch.some is None:
+            return found
+        for row in rows:
+            try:
+                self.values([row], batch.some([row]), forward)
+            except Exception as error:
+                found[row] = error
+                if self.request.given.on_error != "skip":
+                    break
+        return found
+
+    def values(self, rows: list[int], value: Any, forward: Forward, places: Mapping[str, int] | None = None) -> Values:
+        """The reduced values of rows that run together; with `places`, reduced only so far."""
+        args, kwargs = self.calling(value)
+        if rows_in([args, list(kwargs.values())]) != len(rows):
+            raise ArgumentError(
+                f"inputs: {rows_in(value)} samples came where {len(rows)} were expected, at row {rows[0]}"
+            )
+        rng.begin(seed_of(self.request.given.seed, rows[0]))
+        values = forward(args, kwargs)
+        reduces = {name: self.reductions[name][: places[name] if places is not None else None] for name in values}
+        return {name: _reduced(name, values[name], reduces[name], args, kwargs) for name in values}
+
+    def _check_shapes(self, values: Values, rows: list[int]) -> None:
+        for layer in self.plan.layers:
+            value = values[layer.name]
+            if len(value) != len(rows):
+                raise _not_rows_first(layer.name, value, len(rows))
+            if layer.shape is not None and value.shape[1:] != layer.shape:
+                raise StoreError(
+                    f"{layer.name} is {list(value.shape[1:])} from {row_words(self.ids, rows[0])} on, and "
+                    f"{list(layer.shape)} before: reduce= can make them alike, and ragged=True stores values of "
+                    "different shapes"
+                )
+            _check_range(layer, value, self.ids, rows)
+
+
+@contextmanager
+def quiet_forward() -> Iterator[None]:
+    """No autograd, and random generators that stand afterwards where they stood before."""
+    with rng.restored(), torch.no_grad():
+        yield
+
+
+def _once(is_due: Callable[[int], bool]) -> Callable[[int], bool]:
+    """The answer for the shard asked about last stands: it does not become done while it is computed."""
+    known: dict[int, bool] = {}
+
+    def answer(shard: int) -> bool:
+        if shard not in known:
+            known.clear()
+            known[shard] = is_due(shard)
+        return known[shard]
+
+    return answer
+
+
+# ---- models and inputs --------------------------------------------------------------------------------------
+
+
+def _is_factory(inputs: Any) -> bool:
+    return callable(inputs) and not hasattr(inputs, "__getitem__") and not hasattr(inputs, "__iter__")
+
+
+def _built(model: Any) -> nn.Module:
+    """The model, or what the function that was given makes."""
+    if not isinstance(model, nn.Module) and callable(model):
+        model = model()
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(
+            f"the first argument is the model, an nn.Module, or a function that makes one, not {model!r}"
+        )
+    for name, module in model.named_modules():
+        if module.training and getattr(module, "track_running_stats", False):
+            raise ArgumentError(
+                f"{name or 'the model'} ({type(module).__name__}) is in training mode: it would mix the samples of a "
+                "batch, and change with each; call model.eval() first"
+            )
+    return model
+
+
+def _leaves(thing: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Everything in nested containers, with where it is."""
+    if isinstance(thing, Mapping):
+        for name in thing:
+            yield from _leaves(thing[name], f"{path}.{name}")
+    elif isinstance(thing, (tuple, list)):
+        for index, member in enumerate(thing):
+            yield from _leaves(member, f"{path}.{index}")
+    else:
+        yield path, thing
+
+
+def _shard_rows(asked: int | None, row_bytes: int, source: Source) -> int:
+    if asked is None:
+        return shard_rows_for(row_bytes, source.batch_size)
+    if asked < 1 or asked % source.batch_size:
+        raise ArgumentError(f"shard_rows={asked} is not a multiple of the batch size, {source.batch_size}")
+    return asked
+
+
+# ---- values -------------------------------------------------------------------------------------------------
+
+
+def _of(wanted: Wanted, reduce: Any) -> Any:
+    """The reduction that was asked for a layer: by its name, by the selector that chose it, or for all."""
+    if not isinstance(reduce, Mapping):
+        return reduce
+    return reduce.get(wanted.name, reduce.get(wanted.selector))
+
+
+def _check_keys(reduce: Any, wanted: list[Wanted]) -> None:
+    known = {each.name for each in wanted} | {each.selector for each in wanted}
+    for key in reduce if isinstance(reduce, Mapping) else ():
+        if key not in known:
+            names = [str(name) for name in known]
+            raise LayerNotFoundError(f"reduce: no layer {key!r} is extracted{near(str(key), names)}")
+
+
+def _made_for(
+    reduces: list[Reduction], value: Tensor, rows: int | None, args: list[Any], kwargs: dict[str, Any]
+) -> list[Reduction]:
+    """Reductions that depend on the shape of the layer, made for it."""
+    made: list[Any] = []
+    for reduction in reduces:
+        if isinstance(reduction, reductions.random_projection):
+            reduction = reduction.made_for(value.shape[1:], rows)
+        elif isinstance(reduction, reductions.pca):
+            reduction = Unfitted(reduction, value)
+        made.append(reduction)
+        value = applied(reduction, value, args, kwargs)
+    return made
+
+
+def applied(reduction: Any, value: Tensor, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if hasattr(reduction, "with_inputs"):
+        return reduction.with_inputs(value, args, kwargs)
+    return reduction(value)
+
+
+def _reduced(name: str, value: Tensor, reduces: list[Reduction], args: list[Any], kwargs: dict[str, Any]) -> Tensor:
+    """A value as it is to be stored, but for its type."""
+    rows = rows_in([args, list(kwargs.values())])
+    for reduction in reduces:
+        value = applied(reduction, value, args, kwargs)
+        if not isinstance(value, Tensor):
+            raise ArgumentError(f"reduce: {reduction!r} made {type(value).__name__} of {name}, and not a tensor")
+    if not value.dim() or len(value) != rows:
+        raise _not_rows_first(name, value, rows)
+    return value
+
+
+def _not_rows_first(name: str, value: Tensor, rows: int) -> ArgumentError:
+    return ArgumentError(
+        f"{name} has shape {list(value.shape)} for {counted(rows, 'sample')}: they are not along its first dimension; "
+        f"reduce={{{name!r}: f}} with a function f that brings them there makes it possible"
+    )
+
+
+def _check_range(layer: LayerPlan, value: Tensor, ids: Any, rows: list[int]) -> None:
+    """Refuse to write infinity for a number that is only too large for float16."""
+    if layer.torch_dtype != torch.float16 or value.dtype == torch.float16 or not value.numel():
+        return
+    low, high = (float(end) for end in torch.aminmax(value))
+    if low > -_TOO_LARGE and high < _TOO_LARGE:
+        return
+    too_large = (value.abs() >= _TOO_LARGE) & value.isfinite()
+    if bool(too_large.any()):
+        row = rows[int(too_large.flatten(1).any(1).nonzero()[0])]
+        raise StoreError(
+            f"{layer.name} of {row_words(ids, row)} has {float(value[too_large][0]):.6g}, more than float16 can hold; "
+            "dtype='bfloat16' or 'float32' can"
+        )
+
+
+_TOO_LARGE = 65520.0  # from here on float16 rounds to infinity
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,414 @@
+"""What an extraction leaves, for reading: layers by name, rows by number and by id."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from ..bundle.hashing import hash_of
+from ..errors import ArgumentError, LayerNotFoundError, StoreError, near
+from ..words import counted, ranges
+from .plan import IDS, Id, LayerPlan, Plan, read_ids, read_plan
+from .shard import Shard, numpy_type, shard_name, shard_numbers
+from .storage import Storage, storage_at
+from .writer import shapes_name
+
+_OPEN = 64  # shards that are kept open
+
+
+def open_store(path: str | os.PathLike[str]) -> Store:
+    """Open what `tl.extract` has written, or has written so far.
+
+    >>> _ = tl.extract(model, x, ["fc", "relu_1_2"], save_to=folder / "acts")
+    >>> store = tl.open_store(folder / "acts")
+    >>> store
+    Store of DemoNetwork: 2 layers, 5 rows, complete
+    >>> store["fc"][1:3].shape
+    (2, 5)
+
+    Nothing in the files is run or imported, and values are read when they are asked for.
+    """
+    return Store(storage_at(path))
+
+
+class Store:
+    """Layers of a model for all rows of a data set.
+
+    >>> store = tl.extract(model, x, ["fc", "relu_1_2"], save_to=folder / "named", ids=["a", "b", "c", "d", "e"])
+    >>> store["relu_1_2"].shape, store["relu_1_2"][[0, 3]].shape, store["relu_1_2"].by_id("c").shape
+    ((5, 5), (2, 5), (5,))
+    >>> print(store.verify())
+    1 shard checked, all as written
+
+    `store.ids` are the ids of the rows, `store.layers` the names of the layers. What is missing or was skipped is
+    never given as zeros: it raises, and `store.missing` and `store.skipped` tell.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        plan = read_plan(storage)
+        if plan is None:
+            raise StoreError(f"{storage.where} holds no store; tl.extract(..., save_to={storage.where!r}) makes one")
+        self.path = storage.where
+        self.plan: Plan = plan
+        self._storage = storage
+        self._open: OrderedDict[int, Shard] = OrderedDict()
+        self._layers = {layer.name: layer for layer in plan.layers}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Look again at which shards are there: others may be at work."""
+        self._done = shard_numbers(self._storage)
+        self._open.clear()
+        self.__dict__.pop("skipped", None)
+        self.__dict__.pop("_known", None)
+
+    # ---- what there is --------------------------------------------------------------------------------------
+
+    @property
+    def layers(self) -> list[str]:
+        """The names of the layers."""
+        return list(self._layers)
+
+    def __len__(self) -> int:
+        """How many rows there are or will be; as far as is known, for inputs that do not say."""
+        return self._known[0]
+
+    @cached_property
+    def _known(self) -> tuple[int, bool]:
+        """How many rows there are, and is that certain?"""
+        if self.plan.count is not None:
+            return self.plan.count, True
+        if not self._done:
+            return 0, False
+        about = self._shard(max(self._done)).about
+        return about.stop, about.last
+
+    @cached_property
+    def ids(self) -> Sequence[Id]:
+        """The ids of the rows; their numbers, if they were given none."""
+        if self.plan.ids is None:
+            return range(len(self))
+        data, ids = self._storage.read(IDS), read_ids(self._storage)
+        if ids is None or data is None or hash_of(data) != self.plan.ids:
+            raise StoreError(f"{self.path}/{IDS} is missing or damaged: it is not what the plan of the store knows")
+        return ids
+
+    @cached_property
+    def _rows_of_ids(self) -> dict[Id, int]:
+        return {id: row for row, id in enumerate(self.ids)}
+
+    @property
+    def is_complete(self) -> bool:
+        """Is everything there?"""
+        return self._known[1] and not self.missing
+
+    @property
+    def missing(self) -> list[int]:
+        """The shards that are not there yet."""
+        return sorted(set(range(-(-len(self) // self.plan.shard_rows))) - self._done)
+
+    @property
+    def missing_rows(self) -> list[range]:
+        """The rows that are not there yet."""
+        return [self.plan.rows_of(shard) for shard in self.missing]
+
+    @cached_property
+    def skipped(self) -> dict[Id, str]:
+        """The samples that raised and were left out, with what they raised."""
+        return {self.ids[row]: error for row, error in self._skipped_rows().items()}
+
+    def _skipped_rows(self, shards: Iterable[int] | None = None) -> dict[int, str]:
+        if self.plan.on_error != "skip":
+            return {}
+        chosen = sorted(self._done if shards is None else shards)
+        return {int(row): error for shard in chosen for row, error in self._shard(shard).about.skipped.items()}
+
+    @property
+    def rows(self) -> list[int]:
+        """The rows that are there: all but those that are missing or were skipped."""
+        skipped = self._skipped_rows()
+        done = (row for shard in sorted(self._done) for row in self._rows_of(shard))
+        return [row for row in done if row not in skipped]
+
+    def _rows_of(self, shard: int) -> range:
+        rows = self.plan.rows_of(shard)
+        return range(rows.start, min(rows.stop, len(self)))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all values that are there or will be."""
+        return len(self) * self.plan.row_bytes
+
+    def __repr__(self) -> str:
+        known, certain = self._known
+        rows = counted(known, "row") if certain else f"{counted(known, 'row')} so far"
+        state = "complete" if self.is_complete else f"{counted(len(self.missing), 'shard')} of rows missing"
+        skipped = f", {len(self.skipped)} skipped" if self._done and self.skipped else ""
+        return f"Store of {self.plan.model}: {counted(len(self.layers), 'layer')}, {rows}, {state}{skipped}"
+
+    # ---- values ---------------------------------------------------------------------------------------------
+
+    def __getitem__(self, name: str) -> StoredLayer:
+        """A layer by its name, its label or its short label."""
+        if name in self._layers:
+            return StoredLayer(self, self._layers[name])
+        for layer in self._layers.values():
+            if name in (layer.label, layer.label.rpartition("_")[0], layer.source):
+                return StoredLayer(self, layer)
+        raise LayerNotFoundError(
+            f"the store has no layer {name!r}{near(str(name), self._layers)}; store.layers lists them"
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._layers)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._layers
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return self.layers
+
+    def row_of(self, id: Id) -> int:
+        """The number of the row with this id."""
+        try:
+            return self._rows_of_ids[id]
+        except KeyError:
+            raise LayerNotFoundError(f"no row has the id {id!r}{near(str(id), map(str, self.ids))}") from None
+
+    def _shard(self, number: int) -> Shard:
+        shard = self._open.pop(number, None)
+        if shard is None:
+            shard = Shard(self._storage, shard_name(number))
+            expected = self.plan.rows_of(number)
+            if shard.about.start != expected.start or shard.about.stop > expected.stop:
+                raise StoreError(f"{self.path}/{shard.name} says that it holds other rows than its name")
+        self._open[number] = shard
+        if len(self._open) > _OPEN:
+            self._open.popitem(last=False)
+        return shard
+
+    def verify(self, *, shards: Iterable[int] | None = None) -> StoreReport:
+        """Compare everything, or some shards, with the hashes that were written; `print` says what is wrong.
+
+        >>> bool(tl.extract(model, x, "fc", save_to=folder / "fc").verify())
+        True
+        """
+        problems: list[str] = []
+        chosen = sorted(self._done if shards is None else shards)
+        for number in chosen:
+            try:
+                problems += self._problems(number)
+            except StoreError as error:
+                problems.append(str(error))
+        if shards is None:
+            problems += [f"{self.path}/{shard_name(number)} is missing" for number in self.missing]
+            if not self._known[1]:
+                problems.append("the inputs did not come to their end yet")
+            try:
+                _ = self.ids
+            except StoreError as error:
+                problems.append(str(error))
+        return StoreReport(len(chosen), tuple(problems))
+
+    def _problems(self, number: int) -> list[str]:
+        self._open.pop(number, None)
+        shard = self._shard(number)
+        found = [f"{self.path}/{shard.name} was altered or damaged: {what}" for what in shard.damages()]
+        rows = shard.about.stop - shard.about.start - len(shard.about.skipped)
+        for layer in self._layers.values() if not found else ():
+            entry = shard.entries.get(layer.name)
+            shape = None if layer.shape is None else (rows, *layer.shape)
+            if entry is None or entry.dtype != layer.torch_dtype or (shape is not None and entry.shape != shape):
+                found.append(f"{self.path}/{shard.name} does not hold {layer.name!r} as the plan says")
+        return found
+
+
+@dataclass(frozen=True)
+class StoreReport:
+    """What `store.verify()` found; true if nothing is wrong.
+
+    >>> report = tl.extract(model, x, "relu_1", save_to=folder / "relu").verify()
+    >>> bool(report), report.checked, report.problems
+    (True, 1, ())
+    """
+
+    checked: int
+    problems: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return not self.problems
+
+    def __str__(self) -> str:
+        return "\n".join(self.problems) or f"{counted(self.checked, 'shard')} checked, all as written"
+
+
+class StoredLayer(Dataset[Any]):
+    """One layer of a store: rows as NumPy arrays, read when they are asked for. A map-style data set of torch.
+
+    >>> layer = tl.extract(model, x, ["fc"], save_to=folder / "layer")["fc"]
+    >>> layer.shape, layer[2].shape, layer[1:4].shape, layer[[4, 0]].shape
+    ((5, 5), (5,), (3, 5), (2, 5))
+    >>> [batch.shape for batch in layer.batches(2)]
+    [torch.Size([2, 5]), torch.Size([2, 5]), torch.Size([1, 5])]
+    """
+
+    def __init__(self, store: Store, plan: LayerPlan) -> None:
+        self._store = store
+        self.plan = plan
+        self.name = plan.name
+        self.is_ragged = plan.shape is None
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows, and the shape of one."""
+        if self.plan.shape is None:
+            raise ArgumentError(f"{self.name} is ragged: each row has a shape of its own")
+        return len(self), *self.plan.shape
+
+    @property
+    def dtype(self) -> Any:
+        """As NumPy has it; bfloat16, which it has not, is given as float32."""
+        return numpy_type(self.plan.torch_dtype)
+
+    @property
+    def ids(self) -> Sequence[Id]:
+        return self._store.ids
+
+    @property
+    def nbytes(self) -> int:
+        return len(self) * self.plan.row_bytes
+
+    def __repr__(self) -> str:
+        shape = "ragged" if self.is_ragged else list(self.shape)
+        return f"StoredLayer({self.name}  {str(self.plan.torch_dtype).removeprefix('torch.')}{shape})"
+
+    # ---- rows -----------------------------------------------------------------------------------------------
+
+    def __getitem__(self, key: Any) -> Any:
+        """Rows by number, slice, list or mask; further indices are those of NumPy. Ragged rows come as a list."""
+        if isinstance(key, tuple):
+            rows = self[key[0]]
+            return (
+                rows[key[1:]]
+                if np.ndim(key[0]) == 0 and not isinstance(key[0], slice)
+                else rows[(slice(None), *key[1:])]
+            )
+        if isinstance(key, str):
+            raise ArgumentError(f"rows are chosen by number; .by_id({key!r}) takes an id")
+        if isinstance(key, slice):
+            return self._rows(range(*key.indices(len(self))))
+        if hasattr(key, "__index__"):
+            return self._rows([self._numbered(key.__index__())])[0]
+        chosen = np.asarray(key)
+        if chosen.dtype == bool:
+            if chosen.shape != (len(self),):
+                raise ArgumentError(f"a mask has one entry for each of the {len(self)} rows, not {list(chosen.shape)}")
+            chosen = np.flatnonzero(chosen)
+        return self._rows([self._numbered(int(row)) for row in chosen])
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[row] for row in range(len(self)))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        values = self[:]
+        return values if dtype is None else values.astype(dtype)
+
+    def by_id(self, id: Any) -> Any:
+        """The row with this id, or the rows with these."""
+        if isinstance(id, (str, int)):
+            return self[self._store.row_of(id)]
+        return self[[self._store.row_of(each) for each in id]]
+
+    def torch(self, key: Any = slice(None)) -> Any:
+        """The same as tensors, in the type that is stored and in memory of their own."""
+        rows = self[key]
+        if isinstance(rows, list):
+            return [torch.from_numpy(np.array(row)).to(self.plan.torch_dtype) for row in rows]
+        return torch.from_numpy(np.array(rows)).to(self.plan.torch_dtype)
+
+    def batches(self, size: int) -> Iterator[Tensor]:
+        """All rows as tensors, so many at a time."""
+        return (self.torch(slice(start, start + size)) for start in range(0, len(self), size))
+
+    def _numbered(self, row: int) -> int:
+        if not -len(self) <= row < len(self):
+            raise IndexError(f"{self.name} has {len(self)} rows, and no row {row}")
+        return row % len(self)
+
+    def _rows(self, rows: Sequence[int]) -> Any:
+        """Rows in the order asked for. Each shard is opened once, and only these rows of it are read."""
+        shards = self._by_shard(rows)
+        self._check(rows, shards)
+        if self.is_ragged:
+            found: dict[int, Any] = {}
+            for shard, wanted in shards.items():
+                found.update(self._ragged(shard, wanted))
+            return [found[row] for row in rows]
+        if len(shards) == 1:
+            ((shard, wanted),) = shards.items()
+            return self._store._shard(shard).array(self.name)[_slice(self._places(shard, wanted))]
+        values = np.empty((len(rows), *(self.plan.shape or ())), self.dtype)
+        positions: dict[int, list[int]] = {}
+        for position, row in enumerate(rows):
+            positions.setdefault(row // self._store.plan.shard_rows, []).append(position)
+        for shard, wanted in shards.items():
+            array = self._store._shard(shard).array(self.name)
+            values[_slice(positions[shard])] = array[_slice(self._places(shard, wanted))]
+        return values
+
+    def _by_shard(self, rows: Sequence[int]) -> dict[int, list[int]]:
+        shards: dict[int, list[int]] = {}
+        for row in rows:
+            shards.setdefault(row // self._store.plan.shard_rows, []).append(row)
+        return shards
+
+    def _check(self, rows: Sequence[int], shards: dict[int, list[int]]) -> None:
+        """Raise if some of the rows are not there."""
+        absent = [row for shard in shards if shard not in self._store._done for row in shards[shard]]
+        if absent:
+            raise StoreError(
+                f"{self._store.path}: {len(absent)} of {counted(len(rows), 'row')} not there yet: {ranges(absent)}; "
+                "the call that began the store resumes it, and store.rows lists what is there"
+            )
+        skipped = self._store._skipped_rows(shards)
+        left_out = [row for row in rows if row in skipped]
+        if left_out:
+            raise StoreError(
+                f"{self._store.path}: {len(left_out)} of {counted(len(rows), 'row')} skipped: {ranges(left_out)} "
+                f"({self._store.ids[left_out[0]]!r} raised {skipped[left_out[0]]}); store.rows lists what is there"
+            )
+
+    def _places(self, shard: int, rows: list[int]) -> list[int]:
+        """Where rows are in a shard: those that were skipped have no place."""
+        start = shard * self._store.plan.shard_rows
+        skipped = sorted(self._store._skipped_rows([shard]))
+        if not skipped:
+            return [row - start for row in rows]
+        return [row - start - int(np.searchsorted(skipped, row)) for row in rows]
+
+    def _ragged(self, shard: int, rows: list[int]) -> dict[int, Any]:
+        file = self._store._shard(shard)
+        values, shapes = file.array(self.name), file.array(shapes_name(self.name))
+        ends = np.concatenate([[0], np.cumsum(shapes.prod(1))])
+        places = zip(rows, self._places(shard, rows), strict=True)
+        return {row: values[ends[place] : ends[place + 1]].reshape(shapes[place]) for row, place in places}
+
+
+def _slice(places: Sequence[int]) -> Any:
+    """Consecutive places as a slice, which NumPy takes without a copy."""
+    first, last = places[0], places[-1]
+    if len(places) == last - first + 1 and all(place == first + i for i, place in enumerate(places)):
+        return slice(first, last + 1)
+    return list(places)
