@@ -10,16 +10,18 @@ import inspect
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError
-from ..fastlog.preview import dry_run
-from ..fastlog.recorder import Recorder, addresses_of
+from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError, SeveralOutputsWarning
+from ..fastlog.events import Frame
+from ..fastlog.preview import Run, dry_run
+from ..fastlog.recorder import Recorder
+from ..fastlog.recording import Record
 from ..log.model_log import ModelLog
-from ..selectors import Selection, Selector, described, split_pass
+from ..selectors import Kind, Returned, Selection, Selector, compile
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Wanted:
     position: int | None  # among the tensors of a module call
     is_module: bool
     selector: Any = None  # by which it was chosen
+    way: str = ""  # how the light path came to the operation in the first batch: every other batch must come so, too
 
 
 # ---- choosing -----------------------------------------------------------------------------------------------
@@ -42,69 +45,65 @@ def resolve(model: nn.Module, args: list[Any], kwargs: dict[str, Any], layers: A
     selectors = Selection.checked(layers, "layers").selectors
     if not selectors:
         raise ArgumentError("layers: nothing is asked for")
-    run = dry_run(model, args, kwargs, keep_op=lambda context: False)._run
-    log = ModelLog(run.structure)
-    finder = _Finder(log, run.events, run.values_of)
-    addresses = addresses_of(model)
+    finder = _Finder(dry_run(model, args, kwargs, keep_op=lambda context: False)._run)
     found: dict[tuple[str, int | None], Wanted] = {}
     for selector in selectors:
-        for wanted in finder.wanted(selector, addresses):
+        for wanted in finder.wanted(selector):
             found.setdefault((wanted.source, wanted.position), wanted)
     return list(found.values())
+
+
+class _Exit(NamedTuple):
+    """A tensor among those that a module call returned."""
+
+    frame: Frame
+    position: int
+    total: int
 
 
 class _Finder:
     """Finds what a selector means in a run of which all events are known."""
 
-    def __init__(self, log: ModelLog, events: Sequence[Any], values_of: Mapping[int, list[int]]) -> None:
-        self._log = log
-        self._ops: dict[int, str] = {}  # values by index
-        self._exits: dict[int, list[tuple[str, int, int]]] = {}  # module, position, how many
-        for event in events:
-            for position, value in enumerate(values_of.get(event.number, ())):
+    def __init__(self, run: Run) -> None:
+        self._log = ModelLog(run.structure)
+        self._ops: dict[int, str] = {}  # labels of the light path, by value
+        self._exits: dict[int, list[_Exit]] = {}
+        for event in run.events:
+            values = run.values_of.get(event.number, ())
+            for position, value in enumerate(values):
                 if event.name is not None:
-                    self._ops[value] = event.label
-                elif event.kind == "module_exit":
-                    total = len(values_of[event.number])
-                    self._exits.setdefault(value, []).append((event.label, position, total))
+                    self._ops[value] = event.label.rpartition("_")[0]
+                elif event.kind == "module_exit" and event.frame is not None:
+                    self._exits.setdefault(value, []).append(_Exit(event.frame, position, len(values)))
 
-    def wanted(self, selector: Selector, addresses: Mapping[str, str]) -> list[Wanted]:
-        module = _module_named(selector, addresses)
-        places = self._places(selector)
-        found = [replace(self._one(place, module), selector=selector) for place in places]
+    def wanted(self, selector: Selector) -> list[Wanted]:
+        (kind,) = compile(Selection((selector,)), self._log.graph.modules, "layers").kinds
+        found = [replace(self._one(place, kind), selector=selector) for place in self._places(kind)]
         alone = len(found) == 1 and isinstance(selector, str)
         return [replace(found[0], name=str(selector))] if alone else found
 
-    def _places(self, selector: Selector) -> list[int]:
-        log = self._log
-        if callable(selector):
-            chosen = [place for place in range(len(log.graph.entries)) if selector(log._op(place))]
-            if not chosen:
-                raise LayerNotFoundError(f"layers: nothing is chosen by {described(selector)}")
-            return chosen
-        return log._lookup.chosen(selector)
+    def _places(self, kind: Kind) -> list[int]:
+        """The entries that are meant; the first tensor of a module that returned several, as in a log."""
+        graph, lookup = self._log.graph, self._log._lookup
+        places, remark = kind.single(graph, lookup._asked) if isinstance(kind, Returned) else (set(), None)
+        if remark is not None:
+            warnings.warn(f"layers: {remark}", SeveralOutputsWarning, stacklevel=2)
+        return sorted(places) or lookup.chosen(Selection((kind.said,)), "layers")
 
-    def _one(self, place: int, module: str | None) -> Wanted:
-        """The value at a place of the graph, by the module that was named or by its operation."""
+    def _one(self, place: int, kind: Kind) -> Wanted:
+        """The value at a place of the graph: by the module, if that was asked for, or by its operation."""
         graph = self._log.graph
         label, value = graph.label(place), graph.entries[place]
         if value.role == "output":  # the same tensor as the operation before
             value = graph.entries[graph.parents[place][0]]
-        for call, position, total in self._exits.get(value.index, ()) if module is not None else ():
-            if split_pass(call)[0] == module:
-                name = f"{call}[{position}]" if total > 1 else call
-                return Wanted(name, label, call, position if total > 1 else None, True)
+        for frame, position, total in self._exits.get(value.index, ()):
+            if isinstance(kind, Returned) and kind.fits(frame.module, frame.number, position):
+                name = frame.label if len(graph.modules.calls_of[frame.module]) > 1 else frame.address or "self"
+                end = f"[{position}]" if total > 1 else ""
+                return Wanted(name + end, label, frame.label, position if total > 1 else None, True)
         if value.index not in self._ops:
-            raise ArgumentError(f"layers: {label} is a value that the model only hands on; choose what was computed")
+            raise ArgumentError(f"layers: {label} was not computed in the forward pass, so it can't be extracted")
         return Wanted(label, label, self._ops[value.index], None, False)
-
-
-def _module_named(selector: Selector, addresses: Mapping[str, str]) -> str | None:
-    """The module that a selector names, by the address that events have."""
-    if not isinstance(selector, str):
-        return None
-    address = addresses.get(split_pass(selector)[0].partition("[")[0])
-    return None if address is None else address or "self"
 
 
 # ---- running ------------------------------------------------------------------------------------------------
@@ -120,7 +119,7 @@ class Forward:
     """
 
     def __init__(self, model: nn.Module, wanted: Sequence[Wanted]) -> None:
-        self._wanted = wanted
+        self.wanted = list(wanted)
         modules = [each.source for each in wanted if each.is_module]
         operations = [each.source for each in wanted if not each.is_module]
         self._recorder = Recorder(
@@ -141,20 +140,32 @@ class Forward:
         try:
             self._recorder.log(args, kwargs)
         finally:
-            records = self._recorder.take()
-        found = {
-            (record.label, record.position if ":" in record.label else None): record.activation for record in records
-        }
+            records = {_key(record): record for record in self._recorder.take()}
         values: dict[str, Tensor] = {}
-        for wanted in self._wanted:
-            value = found.get((wanted.source, wanted.position))
-            if value is None:
+        for place, wanted in enumerate(self.wanted):
+            record = records.get((wanted.source, wanted.position))
+            way = _way(record) if record is not None and not wanted.is_module else ""
+            if record is None or record.activation is None or wanted.way not in ("", way):
                 raise LayerNotFoundError(
-                    f"{wanted.name}: the model took another way for this batch and did not compute {wanted.source}; "
-                    "a module's address is found on every way that calls the module"
+                    f"{wanted.name}: the model took another way for this batch than for the first, and did not compute "
+                    "it in the same place; a module's address is found on every way that calls the module"
                 )
-            values[wanted.name] = value
+            self.wanted[place] = wanted if wanted.way else replace(wanted, way=way)
+            values[wanted.name] = record.activation
         return values
+
+
+def _key(record: Record) -> tuple[str, int | None]:
+    """Operations are told by their number among their type: a full tracer counts a few values more than a light one."""
+    is_module = record._event.name is None
+    return (record.label, record.position) if is_module else (record.label.rpartition("_")[0], None)
+
+
+def _way(record: Record) -> str:
+    """Where in the model an operation was, and what it was computed from."""
+    context = record.context
+    assert context is not None
+    return f"{context.label} {context.func_name} {context.module_stack} {context.parent_labels}"
 
 
 # ---- what the model is called with --------------------------------------------------------------------------

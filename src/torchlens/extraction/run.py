@@ -98,7 +98,8 @@ class Job:
                 wanted = resolve(self.model, args, kwargs, self.request.layers)
                 rng.begin(seed_of(self.request.given.seed, rows[0]))
                 with Forward(self.model, wanted) as forward:
-                    return rows, args, kwargs, wanted, forward(args, kwargs)
+                    values = forward(args, kwargs)
+                return rows, args, kwargs, forward.wanted, values
             except TorchLensError:
                 raise
             except Exception as error:
@@ -266,9 +267,18 @@ class Job:
 
 @contextmanager
 def quiet_forward() -> Iterator[None]:
-    """No autograd, and random generators that stand afterwards where they stood before."""
-    with rng.restored(), torch.no_grad():
-        yield
+    """No autograd, the operations of a log in the caller's mode, and random generators put back at the end.
+
+    Without autograd, attention layers of torch take a fused kernel. A caller whose logs have autograd on would find
+    other layers than in these, so the kernel is left to callers who have switched autograd off themselves.
+    """
+    fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(fused and not torch.is_grad_enabled())
+    try:
+        with rng.restored(), torch.no_grad():
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
 
 
 def _once(is_due: Callable[[int], bool]) -> Callable[[int], bool]:
