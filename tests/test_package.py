@@ -1,6 +1,6 @@
 """The package: what it is made of, what importing it costs, and that it works where nothing else is installed.
 
-The wheel is built and installed into an environment that has torch, NumPy, safetensors and xxhash, with what they
+The wheel is built and installed into an environment that has torch, NumPy, safetensors, tqdm and xxhash, with what they
 require, and no extra. torch is not copied there but linked, so that this takes seconds.
 """
 
@@ -48,7 +48,7 @@ def empty(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) ->
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, symlinks=True)
     (packages,) = folder.glob("lib/python*/site-packages")
-    for name in required(["torch", "numpy", "safetensors", "xxhash"]):
+    for name in required(["torch", "numpy", "safetensors", "tqdm", "xxhash"]):
         link(importlib.metadata.distribution(name), packages)
     programs = folder / "bin"
     install = ["install", "--quiet", "--no-deps", "--no-index", "--disable-pip-version-check"]
