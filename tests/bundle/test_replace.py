@@ -138,3 +138,57 @@ def test_what_is_not_a_bundle_is_not_put_back(tmp_path: Path) -> None:
     for question in (tl.load, tl.recover):
         with pytest.raises(tl.BundleError, match="does not exist"):
             question(tmp_path / "log")
+
+
+# ---- what is not replaced ---------------------------------------------------------------------------------------
+
+
+def foreign_manifest(folder: Path) -> None:
+    (folder / "manifest.json").write_text('{"name": "my web application"}')
+
+
+def foreign_file(folder: Path) -> None:
+    tl.save(tl.log_forward_pass(nn.ReLU(), torch.rand(3)), folder / "x")
+    for path in (folder / "x").iterdir():
+        path.rename(folder / path.name)
+    (folder / "x").rmdir()
+
+
+def foreign_folder(folder: Path) -> None:
+    foreign_file(folder)
+    (folder / "tensors-00007.safetensors").mkdir()
+
+
+def foreign_link(folder: Path) -> None:
+    foreign_file(folder)
+    (folder / "tensors-00007.safetensors").symlink_to(folder / "precious.js")
+
+
+@pytest.mark.parametrize("made", [foreign_manifest, foreign_file, foreign_folder, foreign_link])
+def test_only_a_bundle_that_holds_nothing_else_is_replaced(made: object, tmp_path: Path) -> None:
+    folder = tmp_path / "precious"
+    folder.mkdir()
+    made(folder)  # type: ignore[operator]
+    (folder / "precious.js").write_text("let precious = 1")
+    before = sorted(os.listdir(folder))
+    log = tl.log_forward_pass(nn.Tanh(), torch.rand(3))
+    with pytest.raises(tl.BundleError, match="so it is not replaced"):
+        tl.save(log, folder, overwrite=True)
+    assert sorted(os.listdir(folder)) == before and (folder / "precious.js").read_text() == "let precious = 1"
+    assert os.listdir(tmp_path) == ["precious"]
+
+
+def test_what_comes_into_the_folder_at_the_last_moment_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, log = tmp_path / "log", tl.log_forward_pass(nn.Tanh(), torch.rand(3))
+    tl.save(log, path)
+    sync = replace.sync_with_files
+
+    def and_somebody_else(folder: Path) -> None:
+        sync(folder)
+        (path / "precious.js").write_text("let precious = 1")
+
+    monkeypatch.setattr(replace, "sync_with_files", and_somebody_else)
+    tl.save(log, path, overwrite=True)
+    assert len(tl.load(path)) == len(log)
+    (hidden,) = [folder for folder in tmp_path.iterdir() if folder != path]
+    assert [file.name for file in hidden.iterdir()] == ["precious.js"]

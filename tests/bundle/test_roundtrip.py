@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import warnings
 from collections import namedtuple
-from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,15 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from tests.bundle.compare import differences
+from tests.bundle.compare import differences, record_differences, record_fields
 from tests.models import CASES, Case, Forward
 from tests.torchvision_models import torchvision_models
 from torch import Tensor, nn
 
 import torchlens as tl
-from torchlens.bundle.rows import PLAIN
-from torchlens.capture.records import Call, ModuleCall, Trace, Value
+from torchlens.capture import dispatcher, gradients
+from torchlens.capture import records as capture_records
+from torchlens.capture.dispatcher import MissedOperation, UnknownTensor
 
 
 def logged(case: Case) -> tl.ModelLog:
@@ -100,29 +100,76 @@ def test_a_loaded_log_can_be_saved_again(tmp_path: Path) -> None:
     assert differences(log, tl.load(tmp_path / "two")) == []
 
 
-def test_nothing_of_a_recording_is_forgotten() -> None:
-    """Whoever adds a field to a record meets this test: the field belongs into bundle/encode.py and decode.py."""
-    saved = {*PLAIN, "completeness", "modules", "param_infos", "buffer_infos", "values", "params", "calls",
-             "module_calls", "events", "output", "seed", "gradients"}  # fmt: skip
-    of_the_process = {"connections", "options", "param_versions"}
-    assert {field.name for field in dataclass_fields(Trace)} == saved | of_the_process
-    assert set(Value.__slots__) == {
-        "_facts",
-        "address",
-        "call",
-        "grad_fn",
-        "index",
-        "kept",
-        "position",
-        "role",
-        "transformed",
-    }
-    assert set(Call._fields) == {
-        "args", "function", "kwargs", "module_call", "outputs", "rng", "site", "state", "time", "written",
-    }  # fmt: skip
-    assert set(ModuleCall.__slots__) == {
-        "entered", "exited", "module", "number", "parent", "site", "start", "stop",
-    }  # fmt: skip
+class Everything(nn.Module):
+    """Has something for every field of every record."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.ModuleDict({"fc": nn.Linear(3, 3), "norm": nn.BatchNorm1d(3), "drop": nn.Dropout(0.5)})
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        with torch.autocast("cpu", torch.bfloat16):
+            x = self.inner["drop"](self.inner["norm"](self.inner["fc"](x).float()))
+        x[0] = 0
+        if x.sum() > -100:
+            x, _ = torch.sort(x, dim=1)
+        return [x, x.square()]
+
+
+class Outer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside = Everything()
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        return self.inside(x * 2)
+
+
+def test_nothing_of_a_recording_is_forgotten(tmp_path: Path) -> None:
+    """Whoever adds a field to a record meets this test: the field belongs into bundle/encode.py and decode.py.
+
+    The list is derived from the records themselves. A field that no log of this test fills is told as well.
+    """
+    x = torch.rand(4, 3, requires_grad=True)
+    options = {"activation_postfunc": Tensor.numel, "save_gradients": True}
+    whole = tl.log_forward_pass(Outer(), x, module="inside", check_completeness=True, **options)
+    whole[-1].activation.sum().backward()
+    trace = whole.graph.trace
+    assert trace.completeness is not None
+    trace.completeness.missed.append(MissedOperation("aten::sin", "model.py", 3))
+    trace.completeness.unknown.append(UnknownTensor((2, 3), "model.py", 4, "which came from nowhere"))
+    trace.warnings.append("made up for this test")
+    filled: set[str] = set()
+    classes: dict[str, list[str]] = {}
+    for log in (whole, tl.log_forward_pass(Outer(), x, layers_to_save=["sort"])):
+        tl.save(log, tmp_path / "log", overwrite=True)
+        loaded = tl.load(tmp_path / "log").graph.trace
+        assert record_differences(log.graph.trace, loaded, "trace", filled, set()) == []
+    for records in (vars(capture_records), vars(gradients), vars(dispatcher)):
+        for kind in records.values():
+            if isinstance(kind, type) and kind.__name__ in {name.split(".")[0] for name in filled}:
+                classes[kind.__name__] = record_fields(_of(kind))
+    assert {"Trace", "Value", "Call", "ModuleCall", "Event", "Completeness", "UnknownTensor", "Step"} <= classes.keys()
+    forgotten = {f"{kind}.{name}" for kind, names in classes.items() for name in names} - filled
+    assert forgotten == set()
+
+
+def _of(kind: type) -> Any:
+    """Something of this class, for its fields only."""
+    return kind.__new__(kind) if not issubclass(kind, tuple) else kind(*[None] * len(kind._fields))
+
+
+def test_what_was_not_complete_is_not_after_loading(tmp_path: Path) -> None:
+    """A log that is not valid must not be after saving and loading."""
+    model = Forward(lambda x: torch.from_numpy(np.sin((x * 2).numpy())) + 1)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        log = tl.log_forward_pass(model, torch.rand(3), check_completeness=True)
+    log.graph.trace.completeness.unknown.append(UnknownTensor((3,), "model.py", 4, "which came from nowhere"))
+    tl.save(log, tmp_path / "log")
+    loaded = tl.load(tmp_path / "log")
+    assert not log.validate() and not loaded.validate()
+    assert not loaded.completeness and str(loaded.completeness) == str(log.completeness)
 
 
 def test_a_loaded_seed_reproduces_the_run(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from ..errors import BundleError
 FORMAT = "torchlens bundle"
 SCHEMA = 2  # another number whenever an older reader would misread what is written
 MANIFEST, METADATA = "manifest.json", "metadata.json"
+LARGEST_MANIFEST = 16 << 20
 JOURNAL = "journal.jsonl"  # until the manifest is there
 
 
@@ -38,6 +39,10 @@ def open_file(folder: Path, name: str) -> int:
         os.close(descriptor)
         raise BundleError(f"{folder}: {name} is not a plain file")
     return descriptor
+
+
+def is_plain_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
 
 
 def read_small_file(folder: Path, name: str, limit: int) -> bytes:

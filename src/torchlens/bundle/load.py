@@ -15,13 +15,12 @@ from ..capture.surroundings import collector_held_off
 from ..errors import BundleError
 from .checks import blaming, each, integer, parse, text
 from .decode import read_tables
-from .files import FORMAT, JOURNAL, MANIFEST, METADATA, SCHEMA, open_file, read_small_file
+from .files import FORMAT, JOURNAL, LARGEST_MANIFEST, MANIFEST, METADATA, SCHEMA, open_file, read_small_file
 from .hashing import hash_of
 from .replace import not_there
 from .shards import Blob, Location, ShardEntry, locate, shard_name
 from .tensors import TensorTable
 
-_LARGEST_MANIFEST = 16 << 20
 _LARGEST_METADATA = 1 << 30
 _HASH = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
@@ -67,7 +66,7 @@ def open_bundle(path: Path) -> tuple[dict[str, Any], TensorTable]:
     """The tables of a bundle, and its tensors, which stay in the files until they are asked for."""
     if not path.is_dir():
         raise not_there(path)
-    manifest = parse(read_small_file(path, MANIFEST, _LARGEST_MANIFEST), f"{path / MANIFEST}")
+    manifest = parse(read_small_file(path, MANIFEST, LARGEST_MANIFEST), f"{path / MANIFEST}")
     with blaming(str(path / MANIFEST)):
         shards = _check_manifest(manifest)
         size, digest = integer(manifest["metadata"]["bytes"], 0, _LARGEST_METADATA), _hash(manifest["metadata"])

@@ -12,15 +12,18 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import re
 import secrets
-import shutil
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ..errors import BundleError
-from .files import MANIFEST, sync_folder, sync_with_files
+from .checks import parse
+from .files import FORMAT, JOURNAL, LARGEST_MANIFEST, MANIFEST, METADATA, read_small_file, sync_folder, sync_with_files
 
+_SHARD = re.compile(r"tensors-\d{5,}\.safetensors", re.ASCII)
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100  # paths are relative to the working folder, as everywhere
 
@@ -38,8 +41,32 @@ def replace(path: Path, new: Path) -> None:
     sync_with_files(new)
     old = new if _exchange(new, path) else _in_two_steps(path, new)
     sync_folder(path.parent)
+    _remove(old)
+
+
+def _remove(old: Path) -> None:
+    """Remove a bundle's own files. Should anything else have come into the folder, it stays, under a hidden name."""
     (old / MANIFEST).unlink(missing_ok=True)  # first, so that a part of it is never taken for a bundle
-    shutil.rmtree(old, ignore_errors=True)
+    for path in old.iterdir():
+        if belongs_to_bundle(path.name):
+            with suppress(OSError):
+                os.unlink(path)
+    with suppress(OSError):
+        os.rmdir(old)
+
+
+def belongs_to_bundle(name: str) -> bool:
+    """Is this the name of a file that is written into bundles?"""
+    return name in (MANIFEST, METADATA, JOURNAL, f"{MANIFEST}.tmp") or _SHARD.fullmatch(name) is not None
+
+
+def is_manifest(folder: Path) -> bool:
+    """Does a folder have the manifest of a bundle, of whatever version?"""
+    try:
+        manifest = parse(read_small_file(folder, MANIFEST, LARGEST_MANIFEST), MANIFEST)
+    except BundleError:
+        return False
+    return type(manifest) is dict and manifest.get("format") == FORMAT
 
 
 def _exchange(one: Path, other: Path) -> bool:

@@ -5,12 +5,12 @@ The larger ones, which refer to others, are written in encode.py and read in dec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import torch
 
-from ..capture.dispatcher import Completeness, MissedOperation
+from ..capture.dispatcher import Completeness, MissedOperation, UnknownTensor
 from ..capture.functions import ALIAS_UPDATE, EDIT, IMPLICIT_VIEW, OUTPUT, UNEDITED, UNWRAP, WRAP, Function
 from ..capture.records import Facts, ModuleInfo, TensorInfo
 from .checks import flag, integer, listed, number, one_of, optional, sizes, text
@@ -67,8 +67,12 @@ def clean(name: str) -> str:
 
 def facts_row(facts: Facts) -> list[Any]:
     shape, dtype, device = facts
-    plain = [size if type(size) is int else -1 for size in shape]  # that of a jagged dimension is only a symbol
-    return [plain, dtype_name(dtype), str(device)]
+    return [_plain_shape(shape), dtype_name(dtype), str(device)]
+
+
+def _plain_shape(shape: Iterable[Any]) -> list[int]:
+    """The size of a jagged dimension is only a symbol."""
+    return [size if type(size) is int else -1 for size in shape]
 
 
 def read_facts(row: Any) -> Facts:
@@ -130,11 +134,18 @@ def read_tensor_info(row: Any) -> TensorInfo:
 def completeness_row(found: Completeness | None) -> Any:
     if found is None:
         return None
-    return [found.operations, [[m.operation, clean(m.file), m.line] for m in found.missed]]
+    missed = [[m.operation, clean(m.file), m.line] for m in found.missed]
+    unknown = [[_plain_shape(t.shape), clean(t.file), t.line, clean(t.why)] for t in found.unknown]
+    return [found.operations, missed, unknown]
 
 
 def read_completeness(row: Any) -> Completeness | None:
     if row is None:
         return None
-    operations, missed = row
-    return Completeness(integer(operations), [MissedOperation(text(o), text(f), integer(n)) for o, f, n in missed])
+    operations, missed, *more = row  # bundles written before tensors of unknown origin were saved have two columns
+    (unknown,) = more or ([],)
+    return Completeness(
+        integer(operations),
+        [MissedOperation(text(o), text(f), integer(n)) for o, f, n in missed],
+        [UnknownTensor(sizes(shape, -1), text(f), integer(n), text(why)) for shape, f, n, why in unknown],
+    )

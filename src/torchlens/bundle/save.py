@@ -14,9 +14,9 @@ from ..capture.records import Trace
 from ..capture.surroundings import collector_held_off
 from ..errors import BundleError
 from .encode import RecordEncoder, write_tables
-from .files import FORMAT, MANIFEST, METADATA, SCHEMA, write_file, writing
+from .files import FORMAT, MANIFEST, METADATA, SCHEMA, is_plain_file, write_file, writing
 from .hashing import hash_of
-from .replace import beside, replace
+from .replace import belongs_to_bundle, beside, is_manifest, replace
 from .rows import Tables
 from .shards import ShardEntry, ShardWriter
 from .tensors import TensorEncoder
@@ -43,13 +43,19 @@ def save_trace(
 
 
 def check_target(path: Path, overwrite: bool) -> None:
-    """Refuse to replace anything but a bundle, and that only when asked to."""
+    """Refuse to replace anything but an empty folder or a bundle that holds nothing else, and that only when asked."""
     if not os.path.lexists(path):
         return
     if not overwrite:
         raise BundleError(f"{path} exists already; give another path, or replace it with tl.save(..., overwrite=True)")
-    if path.is_symlink() or not path.is_dir() or (any(path.iterdir()) and not (path / MANIFEST).is_file()):
+    if path.is_symlink() or not path.is_dir():
         raise BundleError(f"{path} exists and is not a bundle, so it is not replaced")
+    found = sorted(entry.name for entry in path.iterdir())
+    if found and not is_manifest(path):
+        raise BundleError(f"{path} exists and is not a bundle, so it is not replaced")
+    foreign = [name for name in found if not is_plain_file(path / name) or not belongs_to_bundle(name)]
+    if foreign:
+        raise BundleError(f"{path} holds {foreign[0]!r}, which is no part of a bundle, so it is not replaced")
 
 
 def _write(trace: Trace, folder: Path, **wanted: bool) -> None:
