@@ -396,3 +396,46 @@ def test_addresses_of_a_compiled_model_are_those_of_the_model_inside() -> None:
             assert torch.equal(model(x), wanted["output_1"].activation)
         assert [r.label for r in recorder.recording] == ["0:1", "relu_1_2"] * 2
         assert tl.log_forward_pass(model, x, module="1").op_labels[-2:] == ["linear_1_2", "output_1_3"]
+
+
+def test_outputs_are_counted_with_those_that_no_record_tells_of() -> None:
+    """A constant, a parameter and an unused buffer among the results shift nothing."""
+
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.constant, self.weight = torch.full((2, 3), 7.0), nn.Parameter(torch.zeros(2, 3))
+            self.register_buffer("table", torch.ones(2, 3))
+
+        def forward(self, x: Tensor) -> tuple[Any, ...]:
+            return self.constant, self.weight, [self.table, x.sin()], None, x
+
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = Mixed()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x)[2][1] + 1  # type: ignore[no-any-return]
+
+    model, x = Outer(), torch.rand(2, 3)
+    log = tl.log_forward_pass(model, x)
+    for index, label in {3: "sin_1_1", 4: "input_1_0"}.items():
+        name = f"inner[{index}]"
+        assert log[name].label == label
+        assert tl.log_forward_pass(model, x, layers_to_save=name).op_labels == [label]
+        for value in (
+            tl.pluck(model, x, name),
+            record(model, x, keep_op=name)[0].activation,
+        ):
+            assert torch.equal(value, log[label].activation)
+        with Recorder(model, keep_op=name) as recorder:
+            recorder.log(x)
+        assert torch.equal(recorder.recording[0].activation, log[label].activation)
+    with pytest.raises(
+        tl.LayerNotFoundError, match=r"'inner\[0\]' is no tensor of the graph, but a parameter or a const"
+    ):
+        log["inner[0]"]
+    with pytest.warns(tl.SeveralOutputsWarning, match=r"'inner\[3\]', 'inner\[4\]'"):
+        log["inner"]
+    assert "inner[3]" in log["sin_1"].lookup_keys

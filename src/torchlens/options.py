@@ -106,7 +106,7 @@ def _layers(wanted: Any) -> Literal["all"] | Selection | None:
         return None
     if isinstance(wanted, str) and wanted == "all":
         return "all"
-    selection = Selection.checked(wanted, "layers_to_save")
+    selection = wanted if isinstance(wanted, Selection) else Selection.checked(wanted, "layers_to_save")
     return selection if selection.selectors else None
 
 

@@ -88,12 +88,13 @@ class Selection:
     """Selectors, checked: of the right types, none of them empty."""
 
     selectors: tuple[Selector, ...]
+    argument: str = "selector"  # that they were given as
 
     @classmethod
     def checked(cls, wanted: Any, argument: str) -> Selection:
         """A selection from what a user gave as `argument`: one selector, or a list, tuple or set of them."""
         several = isinstance(wanted, Iterable) and not isinstance(wanted, (str, type)) and not callable(wanted)
-        return cls(tuple([_checked(selector, argument) for selector in (wanted if several else [wanted])]))
+        return cls(tuple([_checked(selector, argument) for selector in (wanted if several else [wanted])]), argument)
 
 
 #: Of no selectors.
@@ -254,7 +255,8 @@ class Kind:
 
     def several(self, labels: Sequence[str]) -> str:
         """Why it can't be one."""
-        return f"{described(self.said)} means {len(labels)} layers: {_listed(labels)}"
+        listed = _listed(labels)
+        return f"{described(self.said)} means {len(labels)} layers: {listed}; ask for one of them, or log.select(...)"
 
     def predicates(self) -> list[Predicate]:
         return []
@@ -334,10 +336,14 @@ class Returned(Kind):
         calls = [call for number in self.numbers for call in tree.calls_of[number]]
         return [call for call in calls if self.call in (None, tree.calls[call].number)]
 
-    def _outputs(self, graph: KnownGraph, call: int) -> list[int]:
-        values = graph.modules.calls[call].exited
-        chosen = values if self.index is None else values[self.index : self.index + 1]
-        return graph.modules.places(chosen)  # type: ignore[no-any-return]
+    def _outputs(self, graph: KnownGraph, call: int) -> dict[int, int]:
+        """The entries that a call returned, each with its first position."""
+        found: dict[int, int] = {}
+        for position, value in enumerate(graph.modules.calls[call].exited):
+            if self.index in (None, position):
+                for place in graph.modules.places((value,)):
+                    found.setdefault(place, position)
+        return found
 
     def nothing(self, graph: KnownGraph) -> str:
         tree = graph.modules
@@ -349,7 +355,9 @@ class Returned(Kind):
         if not called:
             return f"{self._name} was never called; its submodules may have been"
         if self.index is not None and self.calls(graph):
-            most = max(len(tree.outputs(call)) for call in self.calls(graph))
+            most = max(len(tree.calls[call].exited) for call in self.calls(graph))
+            if self.index < most:
+                return f"{self.said!r} is no tensor of the graph, but a parameter or a constant"
             return f"{self.said!r}: the module returned {most} tensor{'s' * (most != 1)}, counted from 0"
         return f"{self._name} returned no tensor of the graph"
 
@@ -366,16 +374,16 @@ class Returned(Kind):
     def single(self, graph: KnownGraph, asked: Asked) -> tuple[set[int], str | None]:
         """The first tensor of each call, where a call returned several."""
         outputs = [self._outputs(graph, call) for call in self.calls(graph)]
-        most = max(map(len, map(set, outputs)), default=0)
-        if most < 2:
+        most = max(outputs, key=len, default={})
+        if len(most) < 2:
             return self.places(graph, asked), None
-        return {places[0] for places in outputs if places}, self.first_of(most)
+        return {next(iter(places)) for places in outputs if places}, self.first_of(sorted(most.values()))
 
-    def first_of(self, total: int) -> str:
+    def first_of(self, positions: Sequence[int]) -> str:
         """What to tell who asked for one tensor of a module that returned several, and gets the first."""
         address = self.said if isinstance(self.said, str) else "address"
-        each = ", ".join(repr(f"{address}[{index}]") for index in range(min(total, 4))) + " ..." * (total > 4)
-        return f"{self._name} returned {total} tensors, and this is the first; each has a name: {each}"
+        each = ", ".join(repr(f"{address}[{index}]") for index in positions[:4]) + " ..." * (len(positions) > 4)
+        return f"{self._name} returned {len(positions)} tensors, and this is the first; each has a name: {each}"
 
     @property
     def is_one_module(self) -> bool:
@@ -527,7 +535,7 @@ class Word(Kind):
         return f"no layer or module {self.name!r}{hint}"
 
     def several(self, labels: Sequence[str]) -> str:
-        return f"{self.name!r} is part of several names: {_listed(labels)}; ask for one of them"
+        return f"{self.name!r} is part of several names: {_listed(labels)}; ask for one of them, or log.select(...)"
 
 
 class Like(Kind):

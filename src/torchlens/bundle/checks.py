@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -23,6 +24,8 @@ def blaming(what: str) -> Iterator[None]:
     try:
         yield
     except BundleError as error:
+        if str(error).startswith(os.path.dirname(what) or "//"):  # it names a file of the bundle itself
+            raise
         raise BundleError(f"{what}: {error}") from error
     except MISFITS as error:  # RecursionError is a RuntimeError
         raise BundleError(f"{what} is malformed ({type(error).__name__}: {str(error)[:200]})") from error

@@ -48,7 +48,7 @@ class Chooser(Observer):
     def begin(self, trace: Trace, keeper: Keeper) -> None:
         self.trace, self.keeper = trace, keeper
         if self.selection is not None:
-            self.matcher = compile(self.selection, Modules(trace.modules), "layers_to_save")
+            self.matcher = compile(self.selection, Modules(trace.modules), self.selection.argument)
             for predicate in self.matcher.predicates:
                 self.chosen[predicate], self.undecided[predicate] = set(), {}
 

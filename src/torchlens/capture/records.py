@@ -167,6 +167,10 @@ class Value:
         return f"Value({self.role} {self.index}, shape={tuple(self.shape)})"
 
 
+#: Placeholder for a tensor without a record, such as a constant among the results of a module.
+NOT_RECORDED = Value(-1, "param", -1, None, None, (torch.Size(()), torch.float32, torch.device("cpu")), None, None)
+
+
 class Call(NamedTuple):
     """One torch call: what was called, on which values, what came out, where and when."""
 
@@ -200,7 +204,7 @@ class ModuleCall:
         self.start = start  # the calls made inside are Trace.calls[start:stop]
         self.stop = start
         self.entered = entered  # values among the arguments
-        self.exited: tuple[Value, ...] = ()  # values among the results
+        self.exited: tuple[Value, ...] = ()  # values among the results, NOT_RECORDED for a tensor without one
 
 
 class ModuleInfo(NamedTuple):

@@ -35,6 +35,7 @@ from .modules import MODULE_BOUNDARY
 from .observer import Arguments, Observer
 from .records import (
     NO_KWARGS,
+    NOT_RECORDED,
     Call,
     Event,
     ModuleCall,
@@ -514,7 +515,7 @@ class Tracer(TorchCalls):
     def leave_module(self, call: ModuleCall, result: Any) -> Any:
         """A module call has returned; return what its caller gets."""
         is_last = type(result) is Tensor and self.last[0]() is result
-        returned = [(self.last[1], result)] if is_last else self._known_values((result,))
+        returned = [(self.last[1], result)] if is_last else self._known_values((result,), every=True)
         call.exited = tuple([value for value, _ in returned])
         if self.observers:
             result = self._tell_of_exit(call, result, returned)
@@ -563,8 +564,8 @@ class Tracer(TorchCalls):
         after = self.trace.calls[value.call + 1 :]
         return any(parent is value for call in after for _, parent in argument_values(call))
 
-    def _known_values(self, container: tuple[Any, ...]) -> list[tuple[Value, Tensor]]:
-        """The values of the tensors in a container, as far as they are known."""
+    def _known_values(self, container: tuple[Any, ...], every: bool = False) -> list[tuple[Value, Tensor]]:
+        """The values of the tensors in a container, as far as they are known; with `every`, one for each tensor."""
         live = self.identity.live
         found = []
         with no_torch_function():  # asking a tensor for its version is a torch call, too
@@ -573,6 +574,8 @@ class Tracer(TorchCalls):
                 if reference() is not tensor:
                     if id(tensor) in self.identity.steady:
                         found.append((self.identity.steady[id(tensor)], tensor))
+                    elif every:
+                        found.append((NOT_RECORDED, tensor))
                     continue
                 unsure = self.identity.watchful or type(tensor) is not Tensor or version < 0
                 if unsure or tensor._version != version:

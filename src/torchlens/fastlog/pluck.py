@@ -53,7 +53,7 @@ def pluck(
     if kinds and len(modules) == len(kinds):
         found = _from_modules(model, input_args, input_kwargs, modules, random_seed)
     else:
-        found = _from_log(model, input_args, input_kwargs, selection.selectors, random_seed)
+        found = _from_log(model, input_args, input_kwargs, selection, random_seed)
     return found if several else found[selection.selectors[0]]
 
 
@@ -82,22 +82,22 @@ def _result(kind: Returned, records: Sequence[Record]) -> Tensor:
     if kind.index is not None and kind.index >= len(tensors):
         raise LayerNotFoundError(f"nothing is chosen by {said}: the module returned {counted(len(tensors), 'tensor')}")
     if kind.index is None and len(tensors) > 1:
-        warnings.warn(kind.first_of(len(tensors)), SeveralOutputsWarning, stacklevel=5)
+        warnings.warn(kind.first_of(range(len(tensors))), SeveralOutputsWarning, stacklevel=5)
     return tensors[kind.index or 0]
 
 
 def _from_log(
-    model: nn.Module, input_args: Any, input_kwargs: Any, selectors: tuple[Any, ...], random_seed: int | None
+    model: nn.Module, input_args: Any, input_kwargs: Any, selection: Selection, random_seed: int | None
 ) -> dict[Any, Tensor]:
     args, kwargs = model_arguments(model, input_args, input_kwargs)
-    options = Options.checked(layers_to_save=list(selectors), random_seed=random_seed)
+    options = Options.checked(layers_to_save=selection, random_seed=random_seed)
     recording, error, chooser = run_traced(model, args, kwargs, options)
     if error is not None:
         raise error
     log = ModelLog(recording)
     apply_selection(log, chooser)
     found: dict[Any, Tensor] = {}
-    for selector in selectors:
+    for selector in selection.selectors:
         # A log counts what it lists, a selector the whole graph.
         numbered = isinstance(selector, int)
         places = log._lookup.chosen(Selection((selector,)), "layers") if numbered else log._lookup.single(selector)

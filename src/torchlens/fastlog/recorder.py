@@ -22,7 +22,7 @@ from ..capture.surroundings import compiled_code_eager
 from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError
 from ..log.model_log import ModelLog
 from ..options import Options
-from ..selectors import described
+from ..selectors import Selector, described, near_names
 from .collector import Collector, Stopped
 from .events import Rollout
 from .light_tracer import LightTracer
@@ -88,9 +88,9 @@ def record(
     check_storage(save_to, keep_in_memory, train_mode)
     with Sink(type(inside_compiled(model)).__name__, save_to, keep_in_memory) as kept:
         structure = run_once(model, args, kwargs, options, Collector(rules, Keeper(), history_size, kept.add))
-        unmatched = [*rules.op.unmatched(), *rules.module.unmatched()]
-        if unmatched and structure.complete:
-            raise LayerNotFoundError(f"keep_op: nothing is chosen by {described(unmatched[0])}")
+        for rule in (rules.op, rules.module):
+            if rule.unmatched() and structure.complete:
+                raise _nothing_chosen(rule.argument, rule.unmatched()[0], structure)
         recording = kept.finish(1, [*structure.warnings, *never_stopped(rules)])
     recording._log = partial(_log_of, structure)
     for warning in recording.warnings:
@@ -143,6 +143,16 @@ def run_once(
     if collector.failure is not None:
         raise collector.failure
     return structure
+
+
+def _nothing_chosen(argument: str, selector: Selector, structure: Trace) -> LayerNotFoundError:
+    hint = ""
+    if isinstance(selector, str):
+        graph = ModelLog(structure).graph
+        hint = near_names(selector, graph)
+        if selector in graph.layer_numbers:
+            hint = "; fastlog counts operations as they come, without finding those that are passes of one layer"
+    return LayerNotFoundError(f"{argument}: nothing is chosen by {described(selector)}{hint}")
 
 
 def _log_of(structure: Trace) -> ModelLog:

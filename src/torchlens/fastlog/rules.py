@@ -22,6 +22,7 @@ from ..selectors import (
     Result,
     Seen,
     Selection,
+    Selector,
     Word,
     compile,
     described,
@@ -186,7 +187,7 @@ class Rule:
             )
         return given
 
-    def unmatched(self) -> list[Any]:
+    def unmatched(self) -> list[Selector]:
         """The selectors, but for predicates, that chose nothing."""
         return [kind.said for kind in self.kinds if kind not in self.matched]
 

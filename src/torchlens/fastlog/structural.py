@@ -89,7 +89,7 @@ class Watch(Observer):
             return
         names = [self.names.get(value.index) if value.role != "param" else None for value, _ in returned]
         if self.collector.trail is not None:
-            self.collector.values_of[self.collector.next_number] = [value.index for value, _ in returned]
+            self.collector.values_of[self.collector.next_number] = [v.index for v, _ in returned if v.role != "param"]
             self.collector.names_of[self.collector.next_number] = names
         records = self.collector.module("module_exit", frame, [tensor for _, tensor in returned], names)
         for (value, _), record in zip(returned, records, strict=False):
