@@ -11,7 +11,7 @@ ZOO := $(VENV)/.zoo
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test package frameworks lint docs corpora zoo versions bench bench-parts bench-gate gallery clean
+.PHONY: help demo test package frameworks lint docs corpora interrupts zoo versions bench bench-parts bench-gate gallery clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 13
@@ -41,6 +41,9 @@ docs: $(READY)  ## build the documentation site into build/site; a broken link i
 
 corpora: $(READY)  ## log and validate PyTorch's operator and module databases, write docs/corpora.md (resumable)
 	$(RUN) -m tests.corpora $(if $(FRESH),--fresh)
+
+interrupts: $(READY)  ## interrupt logs 2,000 times at random moments and look for anything that stays changed
+	$(RUN) -m tests.interrupts
 
 zoo: $(READY) $(ZOO)  ## log and validate the models of public zoos, write docs/zoo.md (resumable)
 	$(RUN) -m tests.zoo $(if $(FRESH),--fresh)

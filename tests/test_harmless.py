@@ -5,13 +5,11 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
-import threading
 import traceback
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -19,6 +17,7 @@ import torch
 import torch.distributed
 import torch.overrides
 from tests.models import CASES, Case
+from tests.state import model_state, process_state
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedTensorMixin
 
@@ -136,51 +135,6 @@ def failing_with(error: BaseException) -> Raise:
         raise error
 
     return fail
-
-
-# ---- what there is to see -------------------------------------------------------------------------------------
-
-PLACES = (
-    torch, torch.Tensor, torch.nn.functional, nn.Module, nn.Linear, nn.Parameter, torch.overrides, torch._C,
-    torch.autograd, torch.autograd.forward_ad, torch._functorch.vmap, torch._functorch.eager_transforms,
-    torch._C._nested, torch._C.ScriptFunction, torch.distributed, torch.distributed.ProcessGroup, threading.Thread,
-    ThreadPoolExecutor,
-)  # fmt: skip
-
-
-def process_state() -> dict[str, Any]:
-    """All that a capture might change around itself."""
-    return {
-        "names": [names_in(place) for place in PLACES],
-        "function modes": torch._C._len_torch_function_stack(),
-        "dispatch modes": torch._C._len_torch_dispatch_stack(),
-        "garbage collector": gc.isenabled(),
-        "thread": threading.Thread,
-        "weak references": torch.utils.weakref,  # type: ignore[attr-defined]
-        "tracers": (sys.gettrace(), sys.getprofile()),
-        "grad": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
-        "torch functions": torch._C._is_torch_function_enabled(),
-        "default dtype": torch.get_default_dtype(),
-        "warning filters": list(warnings.filters),
-        "excepthook": sys.excepthook,
-    }
-
-
-def names_in(place: Any) -> dict[str, Any]:
-    """Everything but the modules, which torch itself imports late."""
-    return {name: value for name, value in vars(place).items() if not isinstance(value, ModuleType)}
-
-
-def model_state(model: nn.Module) -> list[Any]:
-    """Every attribute of every module, in order, and every attribute of every tensor of the model."""
-    modules = [[(name, id(value)) for name, value in vars(module).items()] for module in model.modules()]
-    members = [
-        [(name, list(value)) for name, value in vars(module).items() if isinstance(value, dict)]
-        for module in model.modules()
-    ]
-    tensors = [dict(vars(t)) for t in (*model.parameters(), *model.buffers())]
-    classes = [type(module) for module in model.modules()]
-    return [modules, members, tensors, classes]
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import lru_cache
+from itertools import chain, repeat, starmap
 from typing import Any
 
 import torch
@@ -40,6 +40,7 @@ __all__ = [
     "OpOverload",
     "OpOverloadPacket",
     "ScriptFunction",
+    "Stance",
     "UninitializedTensorMixin",
     "any_autocast",
     "any_global_hook",
@@ -47,18 +48,19 @@ __all__ = [
     "autocast_state",
     "call_without",
     "communicates",
-    "compiler_stance",
     "current_backward",
     "data_address",
+    "dispatch_stack",
     "finished",
     "function_namespaces",
     "has_call_of_its_own",
     "higher_order_kernel",
     "hook_node_output",
-    "innermost_dispatch_modes_off",
     "inside_compiled",
     "is_functorch_wrapped",
+    "is_overriding",
     "jagged_parts",
+    "known_to_scripts",
     "lazy_copy",
     "make_per_channel_quantized",
     "make_per_tensor_quantized",
@@ -69,13 +71,17 @@ __all__ = [
     "overriding_nothing",
     "pop_mode",
     "program_makers",
+    "push_dispatch_mode",
     "push_mode",
+    "put_modes",
+    "remove_modes",
     "saved_for_backward",
     "schemas_of",
     "set_grad_enabled",
     "storage_address",
     "swap_function",
     "tells_what_is_saved",
+    "transform_depth",
     "transform_levels",
     "unseen_collectives",
     "unseen_functions",
@@ -109,7 +115,33 @@ set_grad_enabled = _C._set_grad_enabled
 _dispatch_stack_size = _C._len_torch_dispatch_stack
 _dispatch_mode_at = _C._get_dispatch_stack_at
 _pop_dispatch_mode = _C._pop_torch_dispatch_stack
-_push_dispatch_mode = _C._push_on_torch_dispatch_stack
+push_dispatch_mode = _C._push_on_torch_dispatch_stack
+
+
+def remove_modes(unwanted: Callable[[Any], bool]) -> None:
+    """Take modes away from this thread, wherever they are among others."""
+    functions, dispatched = mode_stack(), dispatch_stack()
+    if any(map(unwanted, [*functions, *dispatched])):
+        put_modes([m for m in functions if not unwanted(m)], [m for m in dispatched if not unwanted(m)])
+
+
+def put_modes(functions: list[Any], dispatched: list[Any]) -> None:
+    """Let this thread have these modes and no others: in one step, which no signal can interrupt, since it is one call
+    of a function that is not written in Python."""
+    old, old_dispatched = repeat((), _function_modes()), repeat((None,), _dispatch_stack_size())
+    popping = chain(starmap(pop_mode, old), starmap(_pop_dispatch_mode, old_dispatched))
+    deque(chain(popping, map(push_mode, functions), map(push_dispatch_mode, dispatched)), 0)
+
+
+def dispatch_stack() -> list[Any]:
+    """The dispatch modes of this thread, outermost first."""
+    return [_dispatch_mode_at(place) for place in range(_dispatch_stack_size())]
+
+
+def transform_depth() -> int:
+    """How many levels of torch.func's transforms and of forward-mode differentiation this thread is in."""
+    return int(_C._functorch.get_dynamic_layer_stack_depth() + torch.autograd.forward_ad._current_level + 1)
+
 
 #: Where a tensor's storage object lives: equal for tensors that share memory. Raises for layouts without storage.
 storage_address = _C._storage_address
@@ -128,25 +160,11 @@ def call_without(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
     size = _dispatch_stack_size()
     if not size or _dispatch_mode_at(size - 1) is not mode:
         return func(*args, **kwargs)
-    _pop_dispatch_mode(None)
     try:
+        _pop_dispatch_mode(None)
         return func(*args, **kwargs)
     finally:
-        _push_dispatch_mode(mode)
-
-
-@contextmanager
-def innermost_dispatch_modes_off(are_ours: Callable[[Any], bool]) -> Iterator[None]:
-    """Take the innermost dispatch modes away for a while, as far as they are ours."""
-    taken = []
-    while (size := _dispatch_stack_size()) and are_ours(_dispatch_mode_at(size - 1)):
-        taken.append(_dispatch_mode_at(size - 1))
-        _pop_dispatch_mode(None)
-    try:
-        yield
-    finally:
-        for mode in reversed(taken):
-            _push_dispatch_mode(mode)
+        push_dispatch_mode(mode)
 
 
 def as_class(tensor: Tensor, kind: type[Tensor]) -> Tensor:
@@ -252,17 +270,17 @@ def _takes_any_mode(func: Any) -> bool:
     return known is None or type(_dispatch_mode_at(_dispatch_stack_size() - 1)) in known
 
 
-#: Where the levels of torch.func's transforms and of forward-mode differentiation begin and end: module, two names.
-transform_levels: list[tuple[Any, str, str]] = [
-    (module, begin, end)
-    for module, begin, end in (
-        (_vmap, "_vmap_increment_nesting", "_vmap_decrement_nesting"),
-        (_eager_transforms, "_grad_increment_nesting", "_grad_decrement_nesting"),
-        (_eager_transforms, "_jvp_increment_nesting", "_jvp_decrement_nesting"),
-        (_eager_transforms, "_func_increment_nesting", "_func_decrement_nesting"),
-        (torch.autograd.forward_ad, "enter_dual_level", "exit_dual_level"),
+#: Where the levels of torch.func's transforms and of forward-mode differentiation begin: module, name.
+transform_levels: list[tuple[Any, str]] = [
+    (module, begin)
+    for module, begin in (
+        (_vmap, "_vmap_increment_nesting"),
+        (_eager_transforms, "_grad_increment_nesting"),
+        (_eager_transforms, "_jvp_increment_nesting"),
+        (_eager_transforms, "_func_increment_nesting"),
+        (torch.autograd.forward_ad, "enter_dual_level"),
     )
-    if hasattr(module, begin) and hasattr(module, end)
+    if hasattr(module, begin)
 ]
 
 _ProcessGroup = getattr(torch.distributed, "ProcessGroup", None)
@@ -342,30 +360,6 @@ def finished(func: Any) -> Callable[..., Any]:
     return run
 
 
-def compiler_stance(stance: str) -> AbstractContextManager[Any]:
-    """Let compiled code run as it was written ("force_eager") or compile it ("default"), for a while."""
-    if hasattr(torch.compiler, "set_stance"):
-        return torch.compiler.set_stance(stance)  # type: ignore[no-any-return]
-    return _frames_not_compiled() if stance == "force_eager" else nullcontext()
-
-
-@contextmanager
-def _frames_not_compiled() -> Iterator[None]:
-    """Let nobody choose what runs in place of a Python frame: what `torch.compile` made then runs as it was written.
-
-    For torch before 2.6.
-    """
-    eval_frame: Any = importlib.import_module("torch._dynamo.eval_frame")
-    choose = eval_frame.set_eval_frame
-    before = choose(None)
-    eval_frame.set_eval_frame = lambda _: choose(None)
-    try:
-        yield
-    finally:
-        eval_frame.set_eval_frame = choose
-        choose(before)
-
-
 # ---- autograd -------------------------------------------------------------------------------------------------
 
 #: A number for the backward pass that this thread is in; -1 if it is in none.
@@ -414,36 +408,77 @@ def _names_of_saved(kind: type) -> list[str]:
 _ORDINARY = {Tensor, torch.nn.Parameter, type(None)}
 
 
-@contextmanager
-def overriding_nothing(passes_by: Callable[[Any], bool]) -> Iterator[None]:
-    """Let the functions of `torch.nn.functional` believe that nobody overrides them if only such a mode does.
+def overriding_nothing(passes_by: Callable[[Any], bool]) -> dict[str, Callable[[Any, Any], Any]]:
+    """How to let the functions of `torch.nn.functional` believe that nobody overrides them if only such a mode does:
+    for each name by which they ask, what makes an answer of the original one.
 
     Each of them asks that first, so it is written out for each way to ask.
     """
-    ask, count, at = torch.overrides.has_torch_function, _function_modes, _function_mode_at
+    count, at = _function_modes, _function_mode_at
 
-    def one(tensor: Any) -> bool:
-        return ask((tensor,)) and not (type(tensor) in _ORDINARY and count() == 1 and passes_by(at(0)))
+    def unary(ask: Any, _: Any) -> Any:
+        def one(tensor: Any) -> bool:
+            return ask(tensor) and not (type(tensor) in _ORDINARY and count() == 1 and passes_by(at(0)))
 
-    def any_of(tensors: Any) -> bool:
-        return ask(tensors) and not (_ORDINARY.issuperset(map(type, tensors)) and count() == 1 and passes_by(at(0)))
+        return one
 
-    def several(*tensors: Any) -> bool:
-        return ask(tensors) and not (_ORDINARY.issuperset(map(type, tensors)) and count() == 1 and passes_by(at(0)))
+    def sequence(ask: Any, _: Any) -> Any:
+        def any_of(tensors: Any) -> bool:
+            return ask(tensors) and not (_ORDINARY.issuperset(map(type, tensors)) and count() == 1 and passes_by(at(0)))
 
-    answers = {"_unary": one, "_variadic": several, "": any_of}
-    ours = {f"has_torch_function{ending}": function for ending, function in answers.items()}
-    names = vars(torch.nn.functional)
-    torchs = {name: names[name] for name in ours}
-    known_to_scripts = _get_builtin_table()  # type: ignore[no-untyped-call]
-    known_to_scripts.update({id(ours[name]): known_to_scripts.get(id(torchs[name])) for name in ours})
-    names.update(ours)
-    try:
-        yield
-    finally:
-        names.update(torchs)
-        for function in ours.values():
-            del known_to_scripts[id(function)]
+        return any_of
+
+    def variadic(ask: Any, _: Any) -> Any:
+        def several(*tensors: Any) -> bool:
+            return ask(*tensors) and not (
+                _ORDINARY.issuperset(map(type, tensors)) and count() == 1 and passes_by(at(0))
+            )
+
+        return several
+
+    answers = {"_unary": unary, "_variadic": variadic, "": sequence}
+    return {f"has_torch_function{ending}": build for ending, build in answers.items()}
+
+
+#: What scripts can call, by id: names of operators.
+known_to_scripts: Callable[[], dict[int, Any]] = _get_builtin_table
+
+
+def is_overriding(argument: Any) -> bool:
+    """Does this argument see the torch functions that it is given to?"""
+    kind = type(argument)
+    override = getattr(kind, "__torch_function__", _C._disabled_torch_function_impl)
+    return kind is not Tensor and override is not _C._disabled_torch_function_impl
+
+
+class Stance:
+    """What `torch.compile` does from now on, until it is taken back, or somebody has changed it."""
+
+    def __init__(self, name: str) -> None:
+        self._frame: Any = importlib.import_module("torch._dynamo.eval_frame")
+        self._own = hasattr(self._frame, "_set_stance")
+        if self._own:
+            self._ours, self._before = self._frame.DynamoStance(name), self._frame._stance
+        else:  # before torch 2.6: let nobody choose what runs in place of a Python frame
+            choose = self._before = self._frame.set_eval_frame
+            self._ours = (lambda _: choose(None)) if name == "force_eager" else choose
+
+    def set(self) -> None:
+        if self._own:
+            self._frame._set_stance(self._ours)
+        else:
+            self._chosen = self._before(None)
+            self._frame.set_eval_frame = self._ours
+
+    def is_set(self) -> bool:
+        return (self._frame._stance if self._own else self._frame.set_eval_frame) is self._ours
+
+    def unset(self) -> None:
+        if self.is_set() and self._own:
+            self._frame._set_stance(self._before)
+        elif self.is_set():
+            self._frame.set_eval_frame = self._before
+            self._before(self._chosen)
 
 
 def any_global_hook() -> bool:

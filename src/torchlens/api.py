@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
+from functools import partial
 from inspect import signature
 from os import PathLike
 from pathlib import Path
@@ -22,11 +23,12 @@ from torch import Tensor, nn
 from .aliases import ARGUMENTS
 from .capture import rng
 from .capture.arguments import model_arguments
+from .capture.changes import between
 from .capture.containers import fresh_copy, tensors_in
 from .capture.modules import copied, distinct_parameters
 from .capture.records import Trace
 from .capture.session import run_traced
-from .capture.surroundings import plain_surroundings
+from .capture.surroundings import plain_run
 from .capture.within import trace_of
 from .errors import ArgumentError, FidelityWarning, near
 from .graph.sites import call_in_words
@@ -250,12 +252,16 @@ def validate_model_activations(
     left as they were.
     """
     args, kwargs = model_arguments(model, input_args, input_kwargs)
-    with rng.restored():
+
+    def run_twice() -> tuple[Any, Trace, BaseException | None]:
         seed = rng.begin(random_seed)
-        with plain_surroundings():
-            expected = copied(model)(*fresh_copy(args), **fresh_copy(kwargs))
+        eager, plain = plain_run(), partial(copied(model), *fresh_copy(args), **fresh_copy(kwargs))
+        expected = between(eager.begin, plain, eager.end)
         options = Options(random_seed=seed, check_completeness=True)
-        trace, error, _ = run_traced(copied(model), fresh_copy(args), fresh_copy(kwargs), options)
+        run = run_traced(copied(model), fresh_copy(args), fresh_copy(kwargs), options)
+        return expected, run.trace, run.error
+
+    expected, trace, error = rng.restoring(run_twice)
     if error is not None:
         raise error
     log = ModelLog(trace)
@@ -384,7 +390,9 @@ def validate_backward_pass(
     args, kwargs = model_arguments(model, input_args, input_kwargs)
     loss_of = loss_fn or default_loss
     report = BackwardReport()
-    with rng.restored(), torch.enable_grad():
+
+    @torch.enable_grad()
+    def run_twice() -> tuple[Any, ...]:
         seed = rng.begin(random_seed)
         plain, plain_args, plain_kwargs = copied(model), fresh_copy(args), fresh_copy(kwargs)
         hooked = hooked_gradients(plain, lambda: _loss(loss_of(plain(*plain_args, **plain_kwargs))))
@@ -395,6 +403,9 @@ def validate_backward_pass(
         tensors = {op.label: op.activation for op in log if op.activation is not None and op.activation.requires_grad}
         given = autograd_gradients(loss, tensors)
         log.log_backward(loss)
+        return plain, plain_args, plain_kwargs, hooked, twin, twin_args, twin_kwargs, log, given
+
+    plain, plain_args, plain_kwargs, hooked, twin, twin_args, twin_kwargs, log, given = rng.restoring(run_twice)
     for (name, param), (_, logged) in zip(distinct_parameters(plain), distinct_parameters(twin), strict=True):
         report.compare("params", name, param.grad, logged.grad)
     inputs = zip(tensors_in([plain_args, plain_kwargs]), tensors_in([twin_args, twin_kwargs]), strict=True)

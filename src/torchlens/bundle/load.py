@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from ..capture.records import Stored, Trace
-from ..capture.surroundings import collector_held_off
+from ..capture.surroundings import without_collector
 from ..errors import BundleError
 from .checks import blaming, each, integer, parse, text
 from .decode import read_tables
@@ -43,10 +43,10 @@ class StoredTensor(Stored):
         return _as(self._table.read(self._number), self._requires_grad)
 
 
+@without_collector
 def load_trace(path: Path, lazy: bool) -> Trace:
     """The trace in a bundle; with `lazy`, its tensors stay in the files until they are asked for."""
-    with collector_held_off():
-        return _load(path, lazy)
+    return _load(path, lazy)
 
 
 def _load(path: Path, lazy: bool) -> Trace:

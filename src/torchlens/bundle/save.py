@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from ..capture.records import Trace
-from ..capture.surroundings import collector_held_off
+from ..capture.surroundings import without_collector
 from ..errors import BundleError
 from .encode import RecordEncoder, write_tables
 from .files import FORMAT, MANIFEST, METADATA, SCHEMA, is_plain_file, write_file, writing
@@ -32,8 +32,7 @@ def save_trace(
         new = beside(path, "tmp")
         new.mkdir()
     try:
-        with collector_held_off():
-            _write(trace, new, activations=activations, gradients=gradients, arguments=arguments)
+        _write(trace, new, activations=activations, gradients=gradients, arguments=arguments)
         check_target(path, overwrite)  # once more: others may have been there meanwhile
         with writing(path):
             replace(path, new)
@@ -58,6 +57,7 @@ def check_target(path: Path, overwrite: bool) -> None:
         raise BundleError(f"{path} holds {foreign[0]!r}, which is no part of a bundle, so it is not replaced")
 
 
+@without_collector
 def _write(trace: Trace, folder: Path, **wanted: bool) -> None:
     names = Names()
     tensors = TensorEncoder(lambda name, memory: writer.append(names.unique(name), *memory[:3]))

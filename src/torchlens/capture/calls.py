@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import MethodType
 from typing import Any
 
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from .._torch import finished, higher_order_kernel, mode_stack, no_torch_function, pop_mode, push_mode
-from .dispatcher import Fallback, Witness
+from .._torch import (
+    finished,
+    higher_order_kernel,
+    mode_stack,
+    no_torch_function,
+    pop_mode,
+    push_dispatch_mode,
+    push_mode,
+    remove_modes,
+    transform_depth,
+)
+from .dispatcher import Fallback, Watcher, Witness
 from .functions import KNOWN, Function, Treatment, meet
 
 RECORD, FOLLOW, IGNORE, OPAQUE = Treatment.RECORD, Treatment.FOLLOW, Treatment.IGNORE, Treatment.OPAQUE
@@ -40,15 +50,23 @@ class TorchCalls(TorchFunctionMode):
         self.busy = False  # with a call that is recorded, or that is none of the model's
         self.guarded = True  # somebody else (another mode, a tensor subclass) might see what is done to record
         self.others = True  # there are other modes
-        self.watched: Callable[[Any], AbstractContextManager[Any]] = nullcontext  # what goes with it in a thread
+        self.watchers: Callable[[Any], Iterable[Watcher]] = lambda tracer: ()  # who looks on at the dispatcher
+        self.dispatched: list[Watcher] = []  # they, in this thread
         self.witness: Witness | None = None  # of what is not recorded
-        self.aside: list[Fallback] = []  # who records meanwhile, if the tracer has stepped aside
+        self.aside: list[tuple[Fallback, int]] = []  # who records meanwhile, if the tracer has stepped aside
         self.forward_due: Any = None  # a module call whose forward has not begun
 
-    def __enter__(self) -> TorchCalls:
+    def prepare(self) -> None:
+        """Get ready to be active in this thread."""
+        vars(self).pop("__torch_function__", None)
         self.others = bool(mode_stack())
-        super().__enter__()  # type: ignore[no-untyped-call]
-        return self
+        self.dispatched = list(self.watchers(self))
+        self.witness = next((mode for mode in self.dispatched if isinstance(mode, Witness)), None)
+
+    def retire(self) -> None:
+        """Let everything pass from now on: somebody may still have this mode, to put it back."""
+        self.__torch_function__ = _RETIRED  # type: ignore[method-assign]
+        self.aside.clear()
 
     def end(self) -> None:
         """The forward pass is over."""
@@ -126,8 +144,8 @@ class TorchCalls(TorchFunctionMode):
     def _descend(self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         assert function.twin is not None
         self.descent.append(func)
-        push_mode(self)
         try:
+            push_mode(self)
             return function.twin(*args, **kwargs)
         finally:
             pop_mode()
@@ -137,16 +155,16 @@ class TorchCalls(TorchFunctionMode):
         kernel = higher_order_kernel(func)
         if kernel is None:
             return self._record(function, func, args, kwargs)
-        push_mode(self)
         try:
+            push_mode(self)
             return kernel(*args, **kwargs)
         finally:
             pop_mode()
 
     def _delegate(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Let an object that is no tensor, such as a dict of tensors, do what it does for this function, and watch."""
-        push_mode(self)
         try:
+            push_mode(self)
             for argument in [*args, *kwargs.values()]:
                 if type(argument) in types and not isinstance(argument, Tensor):
                     result = argument.__torch_function__(func, types, args, kwargs)
@@ -169,20 +187,33 @@ class TorchCalls(TorchFunctionMode):
 
     # ---- what only the dispatcher sees -----------------------------------------------------------------------
 
-    def step_aside(self) -> None:
-        """What follows is to be recorded at the dispatcher; calls of torch functions pass unseen."""
+    def step_aside(self, depth: int = 0) -> None:
+        """What follows is to be recorded at the dispatcher; calls of torch functions pass unseen. A `depth` says that
+        this is over when fewer transforms are running."""
+        self.catch_up()
         fallback = Fallback(self)
         if not self.aside:
             # An attribute rather than a question in the hot path; torch insists on a bound method.
             self.__torch_function__ = MethodType(_pass, self)  # type: ignore[method-assign]
-            fallback.__enter__()  # type: ignore[no-untyped-call]
-        self.aside.append(fallback)
+            push_dispatch_mode(fallback)
+        self.aside.append((fallback, depth))
 
     def step_back(self) -> None:
-        fallback = self.aside.pop()
+        self.catch_up()
+        if self.aside:
+            self._pop_aside()
+
+    def catch_up(self) -> None:
+        """Step back from transforms that have ended. Nobody tells: a stand-in that did could be interrupted, and torch
+        be left in the middle of one."""
+        while self.aside and self.aside[-1][1] > transform_depth():
+            self._pop_aside()
+
+    def _pop_aside(self) -> None:
+        fallback, _ = self.aside.pop()
         if not self.aside:
+            remove_modes(lambda mode: mode is fallback)
             del self.__torch_function__
-            fallback.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Record an operation that was seen at the dispatcher."""
@@ -196,5 +227,35 @@ class TorchCalls(TorchFunctionMode):
             self.witness = witness
 
 
+class Active:
+    """A tracer is active in this thread."""
+
+    def __init__(self, tracer: TorchCalls) -> None:
+        self.key = (id(tracer), "active")
+        self._tracer = tracer
+
+    def make(self) -> None:
+        self._tracer.prepare()
+        for mode in self._tracer.dispatched:
+            push_dispatch_mode(mode)
+        push_mode(self._tracer)
+
+    def undo(self) -> None:
+        tracer = self._tracer
+        tracer.retire()
+        remove_modes(lambda mode: mode is tracer or (isinstance(mode, Watcher) and mode.tracer is tracer))
+
+
 def _pass(tracer: TorchCalls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+    if tracer.aside:
+        tracer.catch_up()
+        if not tracer.aside:
+            return tracer.__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
     return func(*args, **(kwargs or {}))
+
+
+def _let_pass(_: object, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
+    return func(*args, **(kwargs or {}))
+
+
+_RETIRED = MethodType(_let_pass, object())  # torch insists on a bound method; one of the tracer's would be a cycle

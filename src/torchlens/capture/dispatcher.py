@@ -90,7 +90,8 @@ class Completeness:
 
 
 class Watcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """What both have in common."""
+    """A dispatch mode that goes with a tracer. It is put on torch's stack as it is, not entered as a context: what
+    torch does there concerns compilation only."""
 
     supports_higher_order_operators = True
 

@@ -59,8 +59,8 @@ class Keeper:
 
 
 def _lazy_copy_without_history(tensor: Tensor) -> Tensor:
-    set_grad_enabled(False)  # a third of the cost of detaching
     try:
+        set_grad_enabled(False)  # a third of the cost of detaching
         return lazy_copy(tensor)
     finally:
         set_grad_enabled(True)
@@ -87,8 +87,8 @@ class Transform:
         """What the user's function makes of a value; None if there is none."""
         if self.postfunc is None:
             return None
-        with rng.restored():  # a function that draws random numbers must not disturb the model's
-            return self.moved(self.postfunc(raw))
+        postfunc = self.postfunc  # which must not disturb the model's random numbers
+        return rng.restoring(lambda: self.moved(postfunc(raw)))
 
     def moved(self, thing: Any) -> Any:
         if not isinstance(thing, Tensor):

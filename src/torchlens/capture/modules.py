@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Protocol
 
@@ -21,8 +20,8 @@ from torch import nn
 
 from .._torch import any_global_hook, has_call_of_its_own, inside_compiled
 from ..errors import ArgumentError
+from .changes import Change, Replaced, Switch, add, made
 from .records import ModuleCall
-from .unseen import replaced
 
 
 class ModuleWatcher(Protocol):
@@ -84,51 +83,19 @@ class _Watchers(threading.local):
 _watchers = _Watchers()
 
 
-@contextmanager
-def watch_modules(modules: Iterable[nn.Module], watcher: ModuleWatcher) -> Iterator[None]:
-    """Report the calls that this thread makes of these modules to `watcher`."""
-    modules = list(modules)
-    _install(modules)
-    try:
-        with reported_here(watcher):
-            yield
-    finally:
-        _uninstall(modules)
+class WatchedHere:
+    """The calls that this thread makes, of modules with stand-ins, are reported to `watcher`."""
 
+    def __init__(self, watcher: ModuleWatcher) -> None:
+        self.key = (id(watcher), "watcher")
+        self._watcher = watcher
 
-@contextmanager
-def reported_here(watcher: ModuleWatcher) -> Iterator[None]:
-    """Report the calls that this thread makes, of modules that are being watched, to `watcher` as well."""
-    _watchers.here = [*_watchers.here, watcher]
-    try:
-        yield
-    finally:
-        _watchers.here = _watchers.here[:-1]
+    def make(self) -> None:
+        self.undo()
+        _watchers.here = [*_watchers.here, self._watcher]
 
-
-@contextmanager
-def unreported() -> Iterator[None]:
-    """Let modules be as they are without captures, for a while, in which this thread reports nothing."""
-    before, _watchers.here = _watchers.here, []
-    with _lock:
-        taken = [
-            (vars(entry.module), name, stand_in)
-            for entry in _installed.values()
-            for name, stand_in in vars(entry.module).items()
-            if isinstance(stand_in, StandIn)
-        ]
-        for attributes, name, stand_in in taken:
-            del attributes[name]
-            if name in _installed[id(stand_in.module)].replaced:
-                attributes[name] = _installed[id(stand_in.module)].replaced[name]
-    try:
-        yield
-    finally:
-        with _lock:
-            for attributes, name, stand_in in taken:
-                if id(stand_in.module) in _installed:
-                    attributes[name] = stand_in
-        _watchers.here = before
+    def undo(self) -> None:
+        _watchers.here = [watcher for watcher in _watchers.here if watcher is not self._watcher]
 
 
 class StandIn:
@@ -198,31 +165,69 @@ def _left(calls: list[tuple[ModuleWatcher, Any]], result: Any) -> Any:
 MODULE_BOUNDARY = StandIn.__call__.__code__
 
 
-@dataclass
-class _Installed:
-    module: nn.Module
-    users: int
-    replaced: dict[str, Any]  # instance attributes that were there before, by name
+class _Nobody(nn.Module):
+    """Whose calls are reported by a stand-in that is out of use: they are of no model's."""
 
 
-_installed: dict[int, _Installed] = {}
-_lock = threading.Lock()
+_NOBODY = _Nobody()
 
 
-def _install(modules: list[nn.Module]) -> None:
+class StandInPut:
+    """A module has a stand-in for one of its methods among its instance attributes."""
+
+    __slots__ = ("_attributes", "_before", "_module", "_name", "_stand_in", "key")
+
+    def __init__(self, module: nn.Module, name: str) -> None:
+        self._attributes = vars(module)
+        self.key = (id(self._attributes), name)
+        self._module, self._name = module, name
+        self._before: Any = None  # an instance attribute that was there before
+        self._stand_in: StandIn | None = None
+
+    def make(self) -> None:
+        if self._stand_in is None:
+            self._before, self._stand_in = self._attributes.get(self._name), StandIn(self._module, self._name)
+            self._attributes[self._name] = self._stand_in
+
+    def undo(self) -> None:
+        if self._stand_in is None:
+            return
+        self._stand_in.module = _NOBODY
+        self.hide()
+
+    def show(self) -> None:
+        if self._stand_in is not None:
+            self._attributes[self._name] = self._stand_in
+
+    def hide(self) -> None:
+        if self._attributes.get(self._name) is not self._stand_in:  # the model has put something else there
+            return
+        if self._before is None:
+            del self._attributes[self._name]
+        else:
+            self._attributes[self._name] = self._before
+
+
+def hide_stand_ins() -> tuple[list[ModuleWatcher], list[StandInPut]]:
+    """Let modules be as they are without captures, for a while, in which this thread reports nothing."""
+    hidden = [change for change in made() if isinstance(change, StandInPut)]
+    watchers, _watchers.here = _watchers.here, []
+    for put in hidden:
+        put.hide()
+    return watchers, hidden
+
+
+def show_stand_ins(hidden: tuple[list[ModuleWatcher], list[StandInPut]]) -> None:
+    _watchers.here = hidden[0]
+    still = {id(change) for change in made()}
+    for put in hidden[1]:
+        if id(put) in still:
+            put.show()
+
+
+def stand_ins(modules: Iterable[nn.Module]) -> list[Change]:
     anywhere = any_global_hook()
-    with _lock:
-        for module in modules:
-            entry = _installed.get(id(module))
-            if entry is not None:
-                entry.users += 1
-                continue
-            attributes, before = vars(module), {}
-            for name in _to_replace(module, anywhere):
-                if name in attributes:
-                    before[name] = attributes[name]
-                attributes[name] = StandIn(module, name)
-            _installed[id(module)] = _Installed(module, 1, before)
+    return [StandInPut(module, name) for module in modules for name in _to_replace(module, anywhere)]
 
 
 def _to_replace(module: nn.Module, hooks_anywhere: bool) -> tuple[str, ...]:
@@ -233,42 +238,21 @@ def _to_replace(module: nn.Module, hooks_anywhere: bool) -> tuple[str, ...]:
     return ("forward",)
 
 
-@contextmanager
-def new_hooks_noticed() -> Iterator[None]:
+def new_hooks_noticed() -> list[Change]:
     """A model may give a module of its own a hook while it runs: from then on its calls are reported with hooks."""
     names = [f"register_{when}" for when in ("forward_hook", "forward_pre_hook", "full_backward_hook")]
     names += ["register_backward_hook", "register_full_backward_pre_hook"]
-    with replaced(*((nn.Module, name, _registering(getattr(nn.Module, name))) for name in names)):
-        yield
+    return [Replaced(nn.Module, name, _registering) for name in names]
 
 
-def _registering(register: Callable[..., Any]) -> Callable[..., Any]:
+def _registering(register: Callable[..., Any], switch: Switch) -> Callable[..., Any]:
     @wraps(register)
     def noticed(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        with _lock:
-            if id(module) in _installed and "_call_impl" not in vars(module):
-                vars(module)["_call_impl"] = StandIn(module, "_call_impl")
+        if switch.on and not isinstance(vars(module).get("_call_impl"), StandIn):
+            add(StandInPut(module, "_call_impl"), beside=(id(vars(module)), "forward"))
         return register(module, *args, **kwargs)
 
     return noticed
-
-
-def _uninstall(modules: list[nn.Module]) -> None:
-    with _lock:
-        for module in modules:
-            entry = _installed[id(module)]
-            entry.users -= 1
-            if entry.users:
-                continue
-            del _installed[id(module)]
-            attributes = vars(module)
-            for name in ("_call_impl", "forward"):
-                if not isinstance(attributes.get(name), StandIn):  # the model may have put something else there
-                    continue
-                if name in entry.replaced:
-                    attributes[name] = entry.replaced[name]
-                else:
-                    del attributes[name]
 
 
 def copied(model: nn.Module) -> nn.Module:

@@ -23,8 +23,8 @@ class Origins:
 
     @staticmethod
     def begin() -> None:
-        """Call this when the garbage collector is held off: all that is in its youngest generation later is new."""
-        gc.collect(0)
+        """Call this in a capture: what is in the collector's younger generations later is new (surroundings.py)."""
+        gc.collect(1)
 
     def add_made(self, tensor: Tensor) -> None:
         self.made[id(tensor)] = tensor
@@ -38,7 +38,7 @@ class Origins:
 
     def report(self, found: Completeness) -> None:
         """Add what is of unknown origin to `found`."""
-        new = {id(thing) for thing in gc.get_objects(generation=0)} if self.used else set()
+        new = {id(thing) for thing in (*gc.get_objects(0), *gc.get_objects(1))} if self.used else set()
         for tensor, handed_out, where in self.used:
             if id(tensor) not in new:
                 continue

@@ -6,54 +6,40 @@ into the program. So captures step out of the way. When the model calls the prog
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from functools import wraps
+from collections.abc import Callable
+from functools import partial, wraps
 from typing import Any
 
-from .._torch import innermost_dispatch_modes_off, mode_stack, pop_mode, program_makers, push_mode
+from .._torch import dispatch_stack, mode_stack, program_makers, put_modes, remove_modes
+from .changes import Change
 from .dispatcher import Watcher
-from .modules import unreported
-from .unseen import IsOurs, replaced, tracers_here
+from .modules import hide_stand_ins, show_stand_ins
+from .unseen import IsOurs, Told, Tracers
 
 
-@contextmanager
-def programs_made_unseen(is_ours: IsOurs) -> Iterator[None]:
+def programs_made_unseen(is_ours: IsOurs) -> list[Change]:
     """Let programs be made as if there were no capture."""
-    with replaced(*((owner, name, _unseen(getattr(owner, name), is_ours)) for owner, name in program_makers)):
-        yield
+    return [Told(is_ours, owner, name, _unseen) for owner, name in program_makers]
 
 
-def _unseen(make: Callable[..., Any], is_ours: IsOurs) -> Callable[..., Any]:
+def _unseen(make: Callable[..., Any], tracers_here: Tracers) -> Callable[..., Any]:
     @wraps(make)
     def made(*args: Any, **kwargs: Any) -> Any:
-        tracers = tracers_here(is_ours)
+        tracers = tracers_here()
         if not tracers:
             return make(*args, **kwargs)
-        with ExitStack() as stack:
+        modes, hidden = (mode_stack(), dispatch_stack()), hide_stand_ins()
+        try:
             for tracer in tracers:
-                stack.enter_context(tracer.bookkeeping())
-            stack.enter_context(unreported())
-            stack.enter_context(_without(tracers))
-            stack.enter_context(innermost_dispatch_modes_off(lambda mode: isinstance(mode, Watcher)))
+                tracer.forget_last()
+            remove_modes(partial(_is_one_of, tracers))
             return make(*args, **kwargs)
+        finally:
+            put_modes(*modes)
+            show_stand_ins(hidden)
 
     return made
 
 
-@contextmanager
-def _without(tracers: list[Any]) -> Iterator[None]:
-    """Take these torch function modes off the stack for a while, wherever they are in it."""
-    stack = mode_stack()
-    _put(stack, [mode for mode in stack if not any(mode is tracer for tracer in tracers)])
-    try:
-        yield
-    finally:
-        _put(mode_stack(), stack)
-
-
-def _put(old: list[Any], new: list[Any]) -> None:
-    for _ in old:
-        pop_mode()
-    for mode in new:
-        push_mode(mode)
+def _is_one_of(tracers: list[Any], mode: Any) -> bool:
+    return isinstance(mode, Watcher) or any(mode is tracer for tracer in tracers)

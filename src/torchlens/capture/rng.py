@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
+
+from .changes import between
+
+T = TypeVar("T")
 
 
 class Seed(int):
@@ -43,14 +46,20 @@ def begin(random_seed: int | None) -> Seed:
     return Seed(torch.initial_seed(), _states())
 
 
-@contextmanager
-def restored() -> Iterator[None]:
-    """Put the generators back at the end to where they are now."""
+def restoring(body: Callable[[], T]) -> T:
+    """What `body` returns; the generators are put back to where they are now, whatever happens."""
     states = _states()
-    try:
-        yield
-    finally:
-        _restore(states)
+    return between(lambda frame: None, body, lambda: _restore(states))
+
+
+class restored:
+    """The same for a with-block. It is no generator: one that an interrupt leaves behind would put them back later."""
+
+    def __enter__(self) -> None:
+        self._before = _states()
+
+    def __exit__(self, *raised: object) -> None:
+        _restore(self._before)
 
 
 def _states() -> dict[str, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,18 +15,19 @@ from ..options import Options
 from ..selectors import Modules
 from . import rng
 from .calls import TorchCalls
+from .changes import between
 from .choose import Chooser
 from .containers import tensors_in
-from .dispatcher import Completeness, Fallback, Witness
+from .dispatcher import Completeness, Fallback, Watcher, Witness
 from .following import Following
 from .gradients import Gradients
 from .identity import Residents
 from .keeping import Keeper, Sink, Transform
-from .modules import named_modules, watch_modules
+from .modules import named_modules
 from .observer import Observer
 from .origins import Origins
 from .records import ModuleInfo, TensorInfo, Trace
-from .surroundings import collector_held_off, prepared_surroundings
+from .surroundings import captured
 from .tracer import Tracer
 
 #: Makes a named tuple of a tuple, in a third of the time that its class takes: there are hundreds of them in a model.
@@ -51,18 +51,6 @@ def run_traced(
     observers: tuple[Observer, ...] = (),
 ) -> Run:
     """Run `model(*args, **kwargs)` once, as it is, and let observers take part, in this order."""
-    with collector_held_off():
-        return _run_traced(model, args, kwargs, options, sink, observers)
-
-
-def _run_traced(
-    model: nn.Module,
-    args: list[Any],
-    kwargs: dict[str, Any],
-    options: Options,
-    sink: Sink | None,
-    observers: tuple[Observer, ...],
-) -> Run:
     started = time.perf_counter()
     trace = Trace(type(inside_compiled(model)).__name__, values_kept=options.keeps_all and sink is None)
     trace.options = options
@@ -92,10 +80,10 @@ def _run_traced(
         if options.check_completeness:
             trace.completeness, tracer.identity.origins = Completeness(), Origins()
         check = (trace.completeness, tracer.identity.origins)
-        tracer.watched = partial(dispatcher_watched, modules=modules, check=check)
+        tracer.watchers = partial(dispatcher_watched, modules=modules, check=check)
+        changes = captured(tracer, modules)
         try:
-            with prepared_surroundings(is_tracer), watch_modules(modules, tracer), tracer.watched(tracer), tracer:
-                result = _run(model, args, kwargs, tracer)
+            result = between(changes.begin, partial(_run, model, args, kwargs, tracer), changes.end)
         finally:
             tracer.end()
         tracer.record_output(result)
@@ -131,24 +119,17 @@ def _keep_autograd(following: Following, trace: Trace, options: Options) -> None
         trace.gradients = Gradients(trace, edges, options.gradient_postfunc)
 
 
-@contextmanager
 def dispatcher_watched(
     tracer: TorchCalls,
     modules: Iterable[nn.Module],
     check: tuple[Completeness | None, Origins | None] = (None, None),
-) -> Iterator[None]:
+) -> Iterator[Watcher]:
     """See at the dispatcher what Python can't: always in scripted modules, and as a check when asked to."""
-    with ExitStack() as stack:
-        found, origins = check
-        if found is not None and origins is not None:
-            tracer.witness = stack.enter_context(Witness(tracer, found, origins))
-        if any(isinstance(module, torch.jit.ScriptModule) for module in modules):
-            stack.enter_context(Fallback(tracer))
-        try:
-            yield
-        finally:
-            while tracer.aside:  # the model began a level of forward-mode differentiation and did not end it
-                tracer.step_back()
+    found, origins = check
+    if found is not None and origins is not None:
+        yield Witness(tracer, found, origins)
+    if any(isinstance(module, torch.jit.ScriptModule) for module in modules):
+        yield Fallback(tracer)
 
 
 def transform_of(options: Options) -> Transform | None:
@@ -156,10 +137,6 @@ def transform_of(options: Options) -> Transform | None:
         return None
     raw, device, dtype = options.save_raw_activation, options.output_device, options.output_dtype
     return Transform(options.activation_postfunc, raw, device, dtype)
-
-
-def is_tracer(mode: Any) -> bool:
-    return isinstance(mode, TorchCalls)
 
 
 def input_tensors(args: list[Any], kwargs: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:

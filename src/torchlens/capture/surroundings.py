@@ -1,173 +1,236 @@
-"""What a capture changes around itself in the process, shared by captures that overlap in several threads.
-
-The first capture to begin makes the change, the last to end undoes it.
-"""
+"""What a capture changes around itself in the process, shared by captures that overlap in several threads."""
 
 from __future__ import annotations
 
 import gc
 import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import cache, wraps
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 import torch.overrides
+from torch import nn
 
 from .._torch import (
     HigherOrderOperator,
-    compiler_stance,
+    Stance,
+    communicates,
+    is_overriding,
+    known_to_scripts,
     mode_stack,
     operator_compiler,
     overriding_nothing,
-    pop_mode,
-    push_mode,
 )
-from .modules import new_hooks_noticed
+from .calls import Active, TorchCalls
+from .changes import Change, Changes, Replaced, Switch
+from .modules import WatchedHere, new_hooks_noticed, stand_ins
 from .programs import programs_made_unseen
 from .threads import threads_joined
-from .unseen import replaced, unseen_followed
+from .unseen import collectives_followed, unseen_followed
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-@contextmanager
-def prepared_surroundings(is_ours: Callable[[Any], bool]) -> Iterator[None]:
-    """Hold off the garbage collector, keep compiled code eager, let modules choose their path as if unseen, and be
-    told of what a torch function mode can't see."""
-    _shared.enter(is_ours)
-    try:
-        yield
-    finally:
-        _shared.leave()
+def captured(tracer: TorchCalls, modules: Iterable[nn.Module]) -> Changes:
+    """All that is different while a tracer records what a model does; `modules` are those that get stand-ins."""
+    changes = [*_around(), *(_collectives() if communicates() else ())]
+    watched = [*stand_ins(modules), WatchedHere(tracer)] if modules else []
+    return Changes([*changes, *watched, Active(tracer)])
 
 
-class _Shared:
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.users = 0
-        self.undo = ExitStack()
-
-    def enter(self, is_ours: Callable[[Any], bool]) -> None:
-        with self.lock:
-            self.users += 1
-            if self.users == 1:
-                self.undo.enter_context(collector_held_off())
-                self.undo.enter_context(_deeper_recursion())
-                self.undo.enter_context(_no_detour(is_ours))
-                self.undo.enter_context(new_hooks_noticed())
-                self.undo.enter_context(_honest_overrides(is_ours))
-                self.undo.enter_context(compiled_code_eager())
-                self.undo.enter_context(unseen_followed(is_ours))
-                self.undo.enter_context(programs_made_unseen(is_ours))
-                self.undo.enter_context(threads_joined(is_ours))
-
-    def leave(self) -> None:
-        with self.lock:
-            self.users -= 1
-            if not self.users:
-                self.undo.close()
+def plain_run() -> Changes:
+    """For a run that a log is to be compared with: what `torch.compile` made runs as it was written."""
+    return Changes(_plainly())
 
 
-_shared = _Shared()
+@cache
+def _around() -> tuple[Change, ...]:
+    return (
+        YoungObjectsOnly(),
+        DeeperRecursion(),
+        *_no_detour(),
+        *new_hooks_noticed(),
+        Replaced(vars(torch.overrides), "has_torch_function", _honest),
+        *EAGER,
+        *unseen_followed(is_tracer),
+        *programs_made_unseen(is_tracer),
+        *threads_joined(is_tracer),
+    )
 
 
-@contextmanager
-def collector_held_off() -> Iterator[None]:
-    """Thousands of small records in a row make Python look for cycles again and again; there are none."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+@cache
+def _collectives() -> tuple[Change, ...]:
+    return tuple(collectives_followed(is_tracer))
 
 
-@contextmanager
-def _deeper_recursion() -> Iterator[None]:
+@cache
+def _plainly() -> tuple[Change, ...]:
+    if operator_compiler is None:
+        return EAGER
+    owner, name = operator_compiler  # `torch.cond` and its like must compile to work at all
+    return (*EAGER, Replaced(vars(owner), name, _compiling))
+
+
+def is_tracer(mode: Any) -> bool:
+    return isinstance(mode, TorchCalls)
+
+
+class YoungObjectsOnly:
+    """Python's garbage collector looks at new objects as ever, but no longer at those that it has looked at.
+
+    Searching them all takes longer than many a model. And what is new when the capture ends came to be meanwhile.
+    """
+
+    key = "garbage collector"
+    never = 1_000_003  # a number that nobody else asks for
+
+    def make(self) -> None:
+        young, middle, old = gc.get_threshold()
+        if middle != self.never:
+            self._before = middle
+            gc.set_threshold(young, self.never, old)
+
+    def undo(self) -> None:
+        young, middle, old = gc.get_threshold()
+        if middle == self.never:
+            gc.set_threshold(young, self._before, old)
+
+
+class DeeperRecursion:
     """Each module call takes a few more frames than without us: a recursive model must get as deep all the same."""
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(2 * limit)
-    try:
-        yield
-    finally:
-        if sys.getrecursionlimit() == 2 * limit:
-            sys.setrecursionlimit(limit)
+
+    key = "recursion limit"
+
+    def __init__(self) -> None:
+        self._before = self._ours = 0
+
+    def make(self) -> None:
+        limit = sys.getrecursionlimit()
+        if limit != self._ours:
+            self._before, self._ours = limit, 2 * limit + 1  # a number that nobody else asks for
+            sys.setrecursionlimit(self._ours)
+
+    def undo(self) -> None:
+        if sys.getrecursionlimit() == self._ours:
+            sys.setrecursionlimit(self._before)
 
 
-@contextmanager
-def _honest_overrides(is_ours: Callable[[Any], bool]) -> Iterator[None]:
+# ---- who overrides what ---------------------------------------------------------------------------------------
+
+
+def _honest(ask: Callable[..., bool], switch: Switch) -> Callable[..., bool]:
     """`MultiheadAttention` and the transformer layers ask `torch.overrides.has_torch_function` whether to take
     their fast path. A capture would make that answer yes and the model compute something else, so it doesn't count.
     """
-    ask = torch.overrides.has_torch_function
     to_be_seen = HigherOrderOperator.__call__.__code__  # `torch.cond` and its like are calls to be logged
 
     def has_torch_function(args: Iterable[Any]) -> bool:
-        ours = mode_stack()
-        if not ours or not all(is_ours(mode) for mode in ours) or sys._getframe(1).f_code is to_be_seen:
+        modes = mode_stack() if switch.on else []
+        if not modes or not all(is_tracer(mode) for mode in modes) or sys._getframe(1).f_code is to_be_seen:
             return ask(args)
-        for _ in ours:
-            pop_mode()
-        try:
-            return ask(args)
-        finally:
-            for mode in ours:
-                push_mode(mode)
+        return any(is_overriding(argument) for argument in args)
 
-    torch.overrides.has_torch_function = has_torch_function
-    try:
-        yield
-    finally:
-        torch.overrides.has_torch_function = ask
+    return has_torch_function
 
 
-@contextmanager
-def _no_detour(is_ours: Callable[[Any], bool]) -> Iterator[None]:
+def _no_detour() -> list[Change]:
     """The functions of `torch.nn.functional` hand themselves over to whoever overrides them: for a capture, only to
     be stepped into. That detour takes longer than many an operation. So they are told that nobody does, if there is
     nobody but the capture, and it sees the calls that they make.
     """
-    with overriding_nothing(is_ours):
-        yield
+    functions = vars(torch.nn.functional)
+    return [_Unasked(functions, name, build) for name, build in overriding_nothing(is_tracer).items()]
 
 
-@contextmanager
-def compiled_code_eager() -> Iterator[None]:
+class _Unasked(Replaced):
+    """A question that scripts may ask as well: they know the stand-in as what it stands for."""
+
+    def make(self) -> None:
+        super().make()
+        known_to_scripts()[id(self._stand_in)] = known_to_scripts().get(id(self._own))
+
+    def undo(self) -> None:
+        known_to_scripts().pop(id(self._stand_in), None)
+        super().undo()
+
+
+# ---- compiled code --------------------------------------------------------------------------------------------
+
+
+def _eager() -> tuple[Change, ...]:
+    stance = _EagerStance()
+
+    def build(compile_: Callable[..., Any], switch: Switch) -> Callable[..., Any]:
+        @wraps(compile_)
+        def compile_eagerly(*args: Any, **kwargs: Any) -> Any:
+            """The model may compile something in forward, as `torch.cond` does: then is the time."""
+            if switch.on and not stance.was_set:
+                stance.set()
+            return compile_(*args, **kwargs)
+
+        return compile_eagerly
+
+    return stance, Replaced(vars(torch), "compile", build)
+
+
+class _EagerStance:
     """What `torch.compile` made runs as it was written."""
-    with ExitStack() as stack:
+
+    key = "stance of torch.compile"
+
+    def __init__(self) -> None:
+        self._stance: Stance | None = None
+        self.was_set = False  # since it was made
+
+    def make(self) -> None:
         if "torch._dynamo" in sys.modules:  # importing it takes seconds, and nothing is compiled without it
-            stack.enter_context(compiler_stance("force_eager"))
-        else:
-            stack.enter_context(replaced((torch, "compile", _eager_before(torch.compile, stack))))
-        yield
+            self.set()
+
+    def set(self) -> None:
+        if self._stance is None or not self._stance.is_set():
+            self._stance = Stance("force_eager")
+            self._stance.set()
+        self.was_set = True
+
+    def undo(self) -> None:
+        if self._stance is not None:
+            self._stance.unset()
+        self.was_set = False
 
 
-@contextmanager
-def plain_surroundings() -> Iterator[None]:
-    """For a run that a log is to be compared with: what `torch.compile` made runs as it was written."""
-    with ExitStack() as stack:
-        stack.enter_context(compiled_code_eager())
-        if operator_compiler is not None:  # `torch.cond` and its like must compile to work at all
-            stack.enter_context(replaced((*operator_compiler, _compiling(getattr(*operator_compiler)))))
-        yield
+#: What `torch.compile` made runs as it was written.
+EAGER = _eager()
 
 
-def _compiling(function: Callable[..., Any]) -> Callable[..., Any]:
+def _compiling(function: Callable[..., Any], switch: Switch) -> Callable[..., Any]:
     def compiling(*args: Any, **kwargs: Any) -> Any:
-        with compiler_stance("default"):
+        stance = Stance("default")
+        try:
+            if switch.on:
+                stance.set()
             return function(*args, **kwargs)
+        finally:
+            stance.unset()
 
     return compiling
 
 
-def _eager_before(compile_: Callable[..., Any], stack: ExitStack) -> Callable[..., Any]:
-    """The model may compile something in forward, as `torch.cond` does: then is the time."""
-    stances: list[Any] = []
+# ---- for other work than captures -----------------------------------------------------------------------------
 
-    def compile_eagerly(*args: Any, **kwargs: Any) -> Any:
-        if not stances:
-            stances.append(stack.enter_context(compiler_stance("force_eager")))
-        return compile_(*args, **kwargs)
 
-    return compile_eagerly
+def without_collector(work: Callable[P, T]) -> Callable[P, T]:
+    """A function that makes very many small objects, with Python's garbage collector off meanwhile."""
+
+    @wraps(work)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        if not gc.isenabled():
+            return work(*args, **kwargs)
+        try:
+            gc.disable()
+            return work(*args, **kwargs)
+        finally:
+            gc.enable()
+
+    return run

@@ -11,18 +11,19 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import thread as _pools
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from copy import copy
-from functools import partial
+from functools import partial, wraps
 from typing import Any
 
 from torch import nn
 
-from .calls import TorchCalls
+from .calls import Active, TorchCalls
+from .changes import Change, Changes, between
 from .functions import Function
-from .modules import reported_here
+from .modules import WatchedHere
 from .records import NO_KWARGS
-from .unseen import IsOurs, replaced, tracers_here
+from .unseen import IsOurs, Told, Tracers
 
 
 class SharedTracer(TorchCalls):
@@ -44,6 +45,7 @@ class SharedTracer(TorchCalls):
         other = copy(self)
         vars(other).pop("__torch_function__", None)  # the other one has not stepped aside
         other.descent, other.aside, other.busy, other.forward_due = [], [], False, None
+        other.witness = None
         return other
 
     def end(self) -> None:
@@ -99,24 +101,33 @@ def _shared_kind(kind: type[TorchCalls]) -> type[SharedTracer]:
 _shared_kinds: dict[type[TorchCalls], type[SharedTracer]] = {}
 
 
-@contextmanager
-def threads_joined(is_ours: IsOurs) -> Iterator[None]:
+def threads_joined(is_ours: IsOurs) -> list[Change]:
     """Let threads that captured threads start, and tasks that they hand to pools, take part."""
-    start, submit = threading.Thread.start, ThreadPoolExecutor.submit
+    return [
+        Told(is_ours, threading.Thread, "start", _starting),
+        Told(is_ours, ThreadPoolExecutor, "submit", _submitting),
+    ]
 
+
+def _starting(start: Callable[..., None], tracers_here: Tracers) -> Callable[..., None]:
+    @wraps(start)
     def start_joined(thread: threading.Thread) -> None:
-        tracers = tracers_here(is_ours)
+        tracers = tracers_here()
         # A pool's thread outlives the task it was started for: there each task takes part by itself.
         if tracers and getattr(thread, "_target", None) is not getattr(_pools, "_worker", None):
             thread.run = _joined(thread.run, tracers)  # type: ignore[method-assign]
         start(thread)
 
+    return start_joined
+
+
+def _submitting(submit: Callable[..., Any], tracers_here: Tracers) -> Callable[..., Any]:
+    @wraps(submit)
     def submit_joined(pool: Any, task: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        tracers = tracers_here(is_ours)
+        tracers = tracers_here()
         return submit(pool, _joined(task, tracers) if tracers else task, *args, **kwargs)
 
-    with replaced((threading.Thread, "start", start_joined), (ThreadPoolExecutor, "submit", submit_joined)):
-        yield
+    return submit_joined
 
 
 def _joined(run: Callable[..., Any], tracers: list[TorchCalls]) -> Callable[..., Any]:
@@ -125,9 +136,5 @@ def _joined(run: Callable[..., Any], tracers: list[TorchCalls]) -> Callable[...,
 
 
 def _run_joined(run: Callable[..., Any], branches: list[SharedTracer], /, *args: Any, **kwargs: Any) -> Any:
-    with ExitStack() as stack:
-        for branch in branches:
-            stack.enter_context(reported_here(branch))
-            stack.enter_context(branch.watched(branch))
-            stack.enter_context(branch)
-        return run(*args, **kwargs)
+    changes = Changes([change for branch in branches for change in (WatchedHere(branch), Active(branch))])
+    return between(changes.begin, partial(run, *args, **kwargs), changes.end)

@@ -88,11 +88,10 @@ class Tracer(TorchCalls):
         self.call_counts = [0] * len(modules)
         self.last = _UNKNOWN  # the entry in `Identity.live` of what the last torch call returned, if it is known
 
-    def __enter__(self) -> Tracer:
-        super().__enter__()
+    def prepare(self) -> None:
+        super().prepare()
         if self.others or self.witness is not None:
             self.identity.watchful = True
-        return self
 
     def close(self) -> None:
         """Let go of everything but the trace."""

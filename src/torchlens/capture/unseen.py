@@ -8,58 +8,48 @@ and do nothing in other threads.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import wraps
-from types import SimpleNamespace
+from collections.abc import Callable
+from functools import partial, wraps
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from .._torch import communicates, mode_stack, swap_function, transform_levels, unseen_collectives, unseen_functions
+from .._torch import mode_stack, swap_function, transform_depth, transform_levels, unseen_collectives, unseen_functions
+from .changes import Change, Replaced, Switch
 
 #: Which torch function modes are captures?
 IsOurs = Callable[[Any], bool]
 
-#: Whose attribute is replaced, its name, and by what.
-Replacement = tuple[Any, str, Any]
 
-
-@contextmanager
-def unseen_followed(is_ours: IsOurs) -> Iterator[None]:
+def unseen_followed(is_ours: IsOurs) -> list[Change]:
     """Tell the captures of each thread of what they can't see."""
-    functions = unseen_functions + (unseen_collectives if communicates() else [])
-    below = [(owner, name, _recorded_below(getattr(owner, name), is_ours)) for owner, name in functions]
-    levels = [
-        replacement
-        for module, begin, end in transform_levels
-        for replacement in (
-            (module, begin, _beginning(getattr(module, begin), is_ours)),
-            (module, end, _ending(getattr(module, end), is_ours)),
-        )
-    ]
-    parameters = (Parameter, "__new__", staticmethod(_parameter_made(Parameter.__new__, is_ours)))
-    with replaced(*below, *levels, parameters, *_following_swaps(is_ours)):
-        yield
+    told = partial(Told, is_ours)
+    below = [told(owner, name, _recorded_below) for owner, name in unseen_functions]
+    levels = [told(module, begin, _beginning) for module, begin in transform_levels]
+    swaps = [told(torch.utils, "weakref", _weak_references), told(*swap_function, _swapping)]
+    return [*below, *levels, told(Parameter, "__new__", _parameter_made), *swaps]
 
 
-@contextmanager
-def replaced(*replacements: Replacement) -> Iterator[None]:
-    """Replace attributes for a while."""
-    before = []
-    try:
-        for owner, name, replacement in replacements:
-            before.append((owner, name, vars(owner).get(name)))
-            setattr(owner, name, replacement)
-        yield
-    finally:
-        for owner, name, own in reversed(before):
-            if own is None:
-                delattr(owner, name)  # it was inherited
-            else:
-                setattr(owner, name, own)
+def collectives_followed(is_ours: IsOurs) -> list[Change]:
+    """The same for functions that communicate with other processes."""
+    return [Told(is_ours, owner, name, _recorded_below) for owner, name in unseen_collectives]
+
+
+#: Gives the captures of this thread, outermost first.
+Tracers = Callable[[], list[Any]]
+
+
+class Told(Replaced):
+    """A function whose stand-in tells the captures of its thread of something."""
+
+    def __init__(self, is_ours: IsOurs, owner: Any, name: str, build: Callable[[Any, Tracers], Any]) -> None:
+        def build_telling(original: Any, switch: Switch) -> Any:
+            return build(original, lambda: tracers_here(is_ours) if switch.on else [])
+
+        super().__init__(vars(owner) if isinstance(owner, ModuleType) else owner, name, build_telling)
 
 
 def tracers_here(is_ours: IsOurs) -> list[Any]:
@@ -70,11 +60,11 @@ def tracers_here(is_ours: IsOurs) -> list[Any]:
 # ---- recorded at the dispatcher -------------------------------------------------------------------------------
 
 
-def _recorded_below(function: Callable[..., Any], is_ours: IsOurs) -> Callable[..., Any]:
+def _recorded_below(function: Callable[..., Any], tracers_here: Tracers) -> Callable[..., Any]:
     """The function with its operations recorded at the dispatcher."""
 
     def below(*args: Any, **kwargs: Any) -> Any:
-        tracers = tracers_here(is_ours)
+        tracers = tracers_here()
         for tracer in tracers:
             tracer.step_aside()
         try:
@@ -86,51 +76,41 @@ def _recorded_below(function: Callable[..., Any], is_ours: IsOurs) -> Callable[.
     return below
 
 
-def _beginning(begin: Callable[..., Any], is_ours: IsOurs) -> Callable[..., Any]:
-    """From this call on operations are recorded at the dispatcher."""
+def _beginning(begin: Callable[..., Any], tracers_here: Tracers) -> Callable[..., Any]:
+    """From this call on operations are recorded at the dispatcher, until the level of the transform has ended."""
 
     def begin_below(*args: Any, **kwargs: Any) -> Any:
         result = begin(*args, **kwargs)
-        for tracer in tracers_here(is_ours):
-            tracer.step_aside()
+        for tracer in tracers_here():
+            tracer.step_aside(transform_depth())
         return result
 
     return begin_below
 
 
-def _ending(end: Callable[..., Any], is_ours: IsOurs) -> Callable[..., Any]:
-    def end_below(*args: Any, **kwargs: Any) -> Any:
-        for tracer in reversed(tracers_here(is_ours)):
-            tracer.step_back()
-        return end(*args, **kwargs)
-
-    return end_below
-
-
 # ---- tensors that become others -------------------------------------------------------------------------------
 
 
-def _parameter_made(new: Callable[..., Any], is_ours: IsOurs) -> Callable[..., Any]:
+def _parameter_made(new: Callable[..., Any], tracers_here: Tracers) -> Any:
     """`nn.Parameter(t)` is another object for what `t` holds, and often the only one that is left of it."""
 
     @wraps(new)
     def make(*args: Any, **kwargs: Any) -> Any:
         parameter = new(*args, **kwargs)
         data = args[1] if len(args) > 1 else kwargs.get("data")
-        for tracer in tracers_here(is_ours):
+        for tracer in tracers_here():
             if isinstance(data, Tensor) and tracer.knows(data):
                 tracer.rename(data, parameter)
         return parameter
 
-    return make
+    return staticmethod(make)
 
 
-def _following_swaps(is_ours: IsOurs) -> list[Replacement]:
-    """`torch.utils.swap_tensors` exchanges what two tensors are; it refuses if it finds a weak reference to one."""
-    swap = getattr(*swap_function)
+def _swapping(swap: Callable[..., Any], tracers_here: Tracers) -> Callable[..., Any]:
+    """`torch.utils.swap_tensors` exchanges what two tensors are."""
 
     def swap_contents(one: Tensor, other: Tensor) -> None:
-        tracers = tracers_here(is_ours)
+        tracers = tracers_here()
         for tracer in tracers:
             with tracer.bookkeeping():
                 tracer.before_swap(one, other)
@@ -139,9 +119,14 @@ def _following_swaps(is_ours: IsOurs) -> list[Replacement]:
             with tracer.bookkeeping():
                 tracer.after_swap(one, other)
 
+    return swap_contents
+
+
+def _weak_references(module: Any, tracers_here: Tracers) -> Any:
+    """It refuses if it finds a weak reference to one of them: all but the one that a capture holds count."""
+
     def references(tensor: Tensor) -> list[Any]:
-        """All but the one that a capture holds."""
-        known = any(tracer.knows(tensor) for tracer in tracers_here(is_ours))
+        known = any(tracer.knows(tensor) for tracer in tracers_here())
         return [] if known else weakref.getweakrefs(tensor)
 
-    return [(torch.utils, "weakref", SimpleNamespace(getweakrefs=references)), (*swap_function, swap_contents)]
+    return SimpleNamespace(**vars(weakref) | {"getweakrefs": references})

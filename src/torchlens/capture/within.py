@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,10 +15,11 @@ from ..errors import ArgumentError, LayerNotFoundError, near
 from ..options import Options
 from ..words import counted
 from . import rng
+from .changes import Changes, Replaced, between
 from .keeping import Sink
 from .modules import named_modules
 from .session import Run, run_traced
-from .surroundings import compiled_code_eager
+from .surroundings import EAGER
 
 
 def trace_of(
@@ -41,8 +42,8 @@ def trace_of(
     seed = rng.begin(options.random_seed)
     error = None
     try:
-        with compiled_code_eager(), wanted.waiting():
-            model(*args, **kwargs)
+        waiting = wanted.waiting()
+        between(waiting.begin, partial(model, *args, **kwargs), waiting.end)
     except BaseException as raised:
         error = raised
     if wanted.run is None:
@@ -78,6 +79,18 @@ def _submodule(model: nn.Module, name: str) -> nn.Module:
     return modules[name]
 
 
+class _Waiting(Replaced):
+    """A module has a stand-in for `_call_impl` that waits for one call of it."""
+
+    def __init__(self, call: _OneCall, module: nn.Module) -> None:
+        super().__init__(vars(module), "_call_impl", lambda method, switch: call.stand_in_for(method))
+        self.key = (id(call), "waiting")
+        self._inherited = type(module)._call_impl.__get__(module)
+
+    def _original(self) -> Any:
+        return self._owner.get(self._name, self._inherited)
+
+
 class _OneCall:
     """Stands in for a module's `_call_impl` until the wanted call comes, and records that one."""
 
@@ -91,19 +104,12 @@ class _OneCall:
         self._thread = threading.get_ident()
         self._inside = False  # a recursive module calls itself: that is part of its call
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        attributes = vars(self._module)
-        before = attributes.get("_call_impl")
-        attributes["_call_impl"] = self
-        self._method = before or type(self._module)._call_impl.__get__(self._module)
-        try:
-            yield
-        finally:
-            if attributes.get("_call_impl") is self:
-                del attributes["_call_impl"]
-                if before is not None:
-                    attributes["_call_impl"] = before
+    def waiting(self) -> Changes:
+        return Changes([*EAGER, _Waiting(self, self._module)])
+
+    def stand_in_for(self, method: Callable[..., Any]) -> _OneCall:
+        self._method = method
+        return self
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         if self._inside or threading.get_ident() != self._thread:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -19,14 +18,15 @@ from torch.nn import Parameter
 
 from .._torch import UninitializedTensorMixin, inside_compiled, no_torch_function
 from ..capture.calls import NO_SUBCLASS, TENSOR_ONLY, Progress, TorchCalls
+from ..capture.changes import Changes, begin_or_undo
 from ..capture.containers import PLAIN, all_plain, flat_tensors, tensors_in
 from ..capture.functions import KNOWN, Function
 from ..capture.identity import own_memory
 from ..capture.modules import MODULE_BOUNDARY
 from ..capture.naming import is_library_file, may_be_operator
 from ..capture.records import NO_KWARGS, Facts, Site, Trace, facts_of
-from ..capture.session import describe_modules, dispatcher_watched, input_tensors, is_tracer
-from ..capture.surroundings import prepared_surroundings
+from ..capture.session import describe_modules, dispatcher_watched, input_tensors
+from ..capture.surroundings import captured
 from ..errors import ArgumentError
 from .collector import Collector, Stopped
 from .events import Event, Frame, Name, Rollout, new_event, new_frame
@@ -56,7 +56,7 @@ class LightTracer(TorchCalls):
         self.module_numbers = {id(module): number for number, module in enumerate(self.modules)}
         self.call_counts = [0] * len(self.modules)
         self.about = [(number, info.address, info.class_name) for number, info in enumerate(structure.modules)]
-        self.watched = partial(dispatcher_watched, modules=self.modules)
+        self.watchers = partial(dispatcher_watched, modules=self.modules)
         self.collector = collector
         self.keeper = collector.keeper
         self.known: dict[int, Named] = {}  # by id
@@ -70,7 +70,7 @@ class LightTracer(TorchCalls):
         ]  # about their calls
         self.asks_outputs = collector.rules.asks_outputs()
         self._operators: dict[Function, bool] = {}  # may they be called by an operator of the language?
-        self._surroundings = ExitStack()
+        self._changes: Changes | None = None  # of the pass that is running
 
     def close(self) -> None:
         """Let go of everything; what was kept is elsewhere."""
@@ -94,13 +94,12 @@ class LightTracer(TorchCalls):
                 name = collector.value("input", tensor, None)[0]
                 self.known.setdefault(id(tensor), (ref(tensor), name, None))  # what uses one given twice uses the first
         collector.end_if_stopped()
-        self._surroundings.enter_context(prepared_surroundings(is_tracer))
-        self._surroundings.enter_context(self.watched(self))
-        self._surroundings.enter_context(self)
+        self._changes = captured(self, ())
+        begin_or_undo(self._changes, _frame_of_the_model())
 
     def _end_pass(self, raised: BaseException | None) -> None:
         """Forget everything about the pass; what was kept is elsewhere. A predicate's error shows itself now."""
-        self._surroundings.close()
+        self.stop()
         self.end()
         # A thread that the model has left running has the old one, which tells it that the pass is over.
         self.progress = Progress()
@@ -110,6 +109,16 @@ class LightTracer(TorchCalls):
         failure, self.collector.failure = self.collector.failure, None
         if failure is not None and (raised is None or isinstance(raised, Stopped)):
             raise failure
+
+    def stop(self) -> None:
+        """Undo what is different while a pass runs."""
+        changes = self._changes
+        if changes is not None:
+            try:
+                changes.end()
+            finally:
+                changes.end()
+            self._changes = None
 
     def _mark_residents(self) -> None:
         """Parameters and buffers must stay where they are: known before anything is kept, and not earlier."""
@@ -466,6 +475,14 @@ class LightTracer(TorchCalls):
         finally:
             self.busy = busy
         collector.end_if_stopped()
+
+
+def _frame_of_the_model() -> FrameType | None:
+    """The frame that runs as long as the call of the model does."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code is not MODULE_BOUNDARY:
+        frame = frame.f_back
+    return frame
 
 
 def _site() -> Site:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
 
 from ..capture import rng
 from ..capture.arguments import model_arguments
+from ..capture.changes import between
 from ..capture.session import modules_of, run_traced
-from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError, SeveralOutputsWarning
+from ..errors import ArgumentError, LayerNotFoundError, SeveralOutputsWarning
 from ..log.apply_selection import apply_selection
 from ..log.model_log import ModelLog
 from ..options import Options
@@ -65,10 +67,9 @@ def _from_modules(
     wanted = [f"{infos[min(kind.numbers)].address or 'self'}:{kind.call or 1}" for kind in modules]
     if random_seed is not None:
         rng.begin(Options.checked(random_seed=random_seed).random_seed)
-    with warnings.catch_warnings(), Recorder(model, keep_module=wanted, stop_after=wanted) as recorder:
-        warnings.simplefilter("ignore", FidelityWarning)  # what is not found is an error below
-        recorder.log(input_args, input_kwargs)
-    by_label = recorder.recording.by_label
+    recorder = Recorder(model, keep_module=wanted, stop_after=wanted)
+    between(recorder.open, partial(recorder.log, input_args, input_kwargs), recorder.close)
+    by_label = recorder.finish().by_label
     return {kind.said: _result(kind, by_label.get(label, [])) for kind, label in zip(modules, wanted, strict=True)}
 
 

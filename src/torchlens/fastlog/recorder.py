@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import warnings
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
+from dis import opname
 from functools import partial
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
+from types import FrameType
 from typing import Any
+from weakref import finalize
 
 from torch import nn
 
 from .._torch import inside_compiled
 from ..capture.arguments import model_arguments
+from ..capture.changes import Changes, begin_or_undo
 from ..capture.keeping import Keeper
-from ..capture.modules import watch_modules
+from ..capture.modules import WatchedHere, stand_ins
 from ..capture.records import Trace
 from ..capture.session import modules_of, run_traced
-from ..capture.surroundings import compiled_code_eager
+from ..capture.surroundings import EAGER
 from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError
 from ..log.model_log import ModelLog
 from ..options import Options
@@ -210,32 +215,53 @@ class Recorder:
         self._kept: Sink | None = None
         self._tracer: LightTracer | None = None
         self._thread: int | None = None
-        self._block = ExitStack()
+        self._block = Changes([])
         self._recording: Recording | None = None
 
     def __enter__(self) -> Recorder:
+        self.open(_frame_of_the_block())
+        return self
+
+    def open(self, frame: FrameType | None) -> None:
+        """Begin to look at the calls of the model, at most as long as this frame runs."""
         if self._tracer is not None:
             raise ArgumentError("a Recorder is for one with-block; make another one for the next")
         self._kept = Sink(type(inside_compiled(self._model)).__name__, self._save_to, self._keep_in_memory)
         self._tracer = LightTracer(self._model, Collector(self._rules, Keeper(), self._history_size, self._kept.add))
         self._thread = threading.get_ident()
-        if inside_compiled(self._model) is not self._model:
-            self._block.enter_context(watch_modules([self._model], EagerCalls(self._model)))
-        self._block.enter_context(watch_modules(self._tracer.modules, self._tracer))
-        return self
+        eager = EagerCalls(self._model)
+        compiled = inside_compiled(self._model) is not self._model
+        outside = [*stand_ins([self._model]), WatchedHere(eager)] if compiled else []
+        self._block = Changes([*outside, *stand_ins(self._tracer.modules), WatchedHere(self._tracer)])
+        finalize(self, self._block.end)  # should an interrupt fall into the end of the with-block
+        begin_or_undo(self._block, frame)
 
     def __exit__(self, *raised: Any) -> None:
-        assert self._tracer is not None and self._kept is not None
-        self._block.close()
-        self._tracer.close()
-        self._thread = None
+        try:
+            self.close()
+        finally:
+            self.close()
+        assert self._tracer is not None
         passes = self._tracer.passes
         unmatched = [*self._rules.op.unmatched(), *self._rules.module.unmatched()]
         said = [f"nothing was chosen by {described(selector)}" for selector in unmatched] + never_stopped(self._rules)
         # What was recorded before an exception of the user's is whole, and is kept.
-        self._recording = self._kept.finish(passes, said if passes and raised[0] is None else [])
-        for warning in self._recording.warnings:
+        for warning in self.finish(said if passes and raised[0] is None else []).warnings:
             warnings.warn(warning, FidelityWarning, stacklevel=2)
+
+    def finish(self, said: Sequence[str] = ()) -> Recording:
+        """What was kept, with these warnings; the last thing that is done."""
+        assert self._tracer is not None and self._kept is not None
+        self._tracer.close()
+        self._recording = self._kept.finish(self._tracer.passes, list(said))
+        return self._recording
+
+    def close(self) -> None:
+        """Look away; can be repeated."""
+        self._block.end()
+        if self._tracer is not None:
+            self._tracer.stop()
+        self._thread = None
 
     def log(
         self,
@@ -290,16 +316,24 @@ class EagerCalls:
     def enter_module(self, module: nn.Module, is_forward: bool, args: Any, kwargs: Any) -> Any:
         if module is not self._model:
             return None
-        eager = ExitStack()
-        eager.enter_context(compiled_code_eager())
+        eager = Changes(EAGER)
+        begin_or_undo(eager, sys._getframe(1))
         return eager
 
     def leave_module(self, call: Any, result: Any) -> Any:
-        call.close()
+        call.end()
         return result
 
     def abandon_module(self, call: Any) -> None:
-        call.close()
+        call.end()
+
+
+def _frame_of_the_block() -> FrameType | None:
+    """The frame that runs as long as the with-block does; None if that can't be known."""
+    frame = sys._getframe(2)
+    by_with = opname[frame.f_code.co_code[frame.f_lasti]] in ("BEFORE_WITH", "SETUP_WITH")
+    suspends = frame.f_code.co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)
+    return frame if by_with and not suspends else None
 
 
 def check_history_size(size: Any) -> int:

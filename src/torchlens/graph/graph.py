@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from ..capture.records import Trace, Value
-from ..capture.surroundings import collector_held_off
+from ..capture.surroundings import without_collector
 from . import ancestry
 from .conditions import Conditions, find_conditions
 from .cost import Cost, count
@@ -43,7 +43,7 @@ class Graph:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
 
-    @collector_held_off()
+    @without_collector
     def build(self) -> Graph:
         for apply in PASSES:
             apply(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from types import CodeType
 from typing import Any
 
@@ -96,9 +96,7 @@ class Downstream:
         for number, call in enumerate(self.trace.calls):
             self.guard.check_reads(number, self.changed, self.tensor)
             if self._is_affected(number, call):
-                with rng.restored():
-                    found = self._run(number, call)
-                yield from found
+                yield from rng.restoring(partial(self._run, number, call))
         self.guard.check_reads(len(self.trace.calls), self.changed, self.tensor)
 
     def output(self) -> Any:

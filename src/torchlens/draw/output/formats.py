@@ -9,7 +9,7 @@ import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...capture.surroundings import collector_held_off
+from ...capture.surroundings import without_collector
 from ..view.elements import View
 from .dot import print_dot
 from .pdf import print_pdf
@@ -37,9 +37,9 @@ class Format:
 def laid_out(printer: Callable[[Picture], bytes]) -> Callable[[View], bytes]:
     """A printer of pictures as one of views: the built-in layout comes first."""
 
+    @without_collector  # searching a layout's many small objects costs a third
     def print_view(view: View) -> bytes:
-        with collector_held_off():  # searching a layout's many small objects costs a third
-            return printer(picture_of(view))
+        return printer(picture_of(view))
 
     return print_view
 

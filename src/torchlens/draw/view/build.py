@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ...capture.surroundings import collector_held_off
+from ...capture.surroundings import without_collector
 from ...graph.graph import Graph
 from .color_by import amounts_of
 from .contents import Contents, Spot, make_contents, prefixes
@@ -21,6 +21,7 @@ from .theme import THEMES, on_scale, readable_on
 _ROLE_FILLS = {"input": "input", "output": "output", "buffer": "buffer", "update": "buffer"}
 
 
+@without_collector
 def make_view(log: Drawable, options: ViewOptions | None = None) -> View:
     """What a picture of the log shows, with all decisions about looks taken.
 
@@ -28,8 +29,7 @@ def make_view(log: Drawable, options: ViewOptions | None = None) -> View:
     >>> [node.id for node in view.nodes][:3]
     ['input_1_0', 'add_1_1', 'relu_1_2']
     """
-    with collector_held_off():
-        return _ViewBuilder(log, options or ViewOptions()).build()
+    return _ViewBuilder(log, options or ViewOptions()).build()
 
 
 class _ViewBuilder:
