@@ -11,7 +11,7 @@ ZOO := $(VENV)/.zoo
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test package frameworks lint docs corpora interrupts zoo versions bench bench-parts bench-gate gallery clean
+.PHONY: help demo test package frameworks kills lint docs corpora interrupts zoo versions bench bench-parts bench-gate gallery clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 13
@@ -30,6 +30,9 @@ package: $(READY)  ## build the sdist and the wheel into dist, and try the wheel
 frameworks: $(READY)  ## the tests with accelerate and PyTorch Lightning
 	$(RUN) -m pip install --quiet --no-deps accelerate psutil pytorch-lightning lightning-utilities torchmetrics
 	$(RUN) -m pytest -m frameworks tests/test_compatibility.py
+
+kills: $(READY)  ## kill processes that extract, fifty times, and resume; Ray and S3 have their own: make ray, make cloud
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -s -m kills tests/extraction
 
 lint: $(READY)  ## style and types
 	$(RUN) -m ruff check .

@@ -184,7 +184,7 @@ class random_projection:
                 raise ArgumentError(
                     'random_projection("auto") needs to know how many inputs there are; say how many numbers'
                 )
-            wanted = int(4 * math.log(_amax(rows, 2)) / (self.eps**2 / 2 - self.eps**3 / 3))
+            wanted = math.ceil(4 * math.log(_amax(rows, 2)) / (self.eps**2 / 2 - self.eps**3 / 3))
         return Projection(_sparse(int(wanted), size, self.seed))
 
     def __call__(self, value: Tensor) -> Tensor:

@@ -182,20 +182,23 @@ class Job:
         with quiet_forward(), Writer(storage) as writer, Forward(self.model, self.wanted) as forward:
             building: Building | None = None
             for batch in self.source.batches(self.plan.shard_rows, _once(is_due)):
+                self._check_count(batch)
                 if building is None:
                     building = Building(self.plan, batch.rows[0] // self.plan.shard_rows, writer.slot())
                 self._add(building, batch, forward)
                 advance(len(batch.rows))
                 stop = batch.rows[-1] + 1
                 if stop == self.plan.rows_of(building.number).stop or batch.last:
-                    last = batch.last if self.plan.count is None else stop == self.plan.count
-                    writer.put(building, stop, last)
+                    writer.put(building, stop, last=batch.last or stop == self.plan.count)
                     building = None
-            if building is not None:
-                raise StoreError(
-                    f"the inputs ended within shard {building.number}, before the {self.plan.count} announced"
-                )
         return writer.written
+
+    def _check_count(self, batch: Batch) -> None:
+        """Refuse an iterable that has more or fewer samples than it said, or than there are ids."""
+        stop, count = batch.rows[-1] + 1, self.plan.count
+        if count is not None and (stop > count or (batch.last and stop < count)):
+            how = f"there are more than the {count}" if stop > count else f"the inputs ended after {stop} of {count}"
+            raise StoreError(f"{how} samples that were announced")
 
     def _add(self, building: Building, batch: Batch, forward: Forward) -> None:
         """Compute a batch into the shard that is being built."""

@@ -309,7 +309,7 @@ class StoredLayer(Dataset[Any]):
             raise ArgumentError(f"rows are chosen by number; .by_id({key!r}) takes an id")
         if isinstance(key, slice):
             return self._rows(range(*key.indices(len(self))))
-        if hasattr(key, "__index__"):
+        if hasattr(key, "__index__") and np.ndim(key) == 0:
             return self._rows([self._numbered(key.__index__())])[0]
         chosen = np.asarray(key)
         if chosen.dtype == bool:

@@ -1,0 +1,176 @@
+"""Reading back: rows in every form, only the bytes that are asked for, and damage that is told."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.extraction.networks import images, network
+from torch.utils.data import DataLoader
+
+import torchlens as tl
+from torchlens.extraction import shard as shard_file
+from torchlens.extraction.storage import MappedFile
+
+COUNT = 27
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> tl.Store:
+    folder = tmp_path_factory.mktemp("store") / "acts"
+    ids = [f"i{row}" for row in range(COUNT)]
+    return tl.extract(network(), images(COUNT), ["conv", "head"], folder, batch_size=2, shard_rows=4, ids=ids)
+
+
+@pytest.fixture(scope="module")
+def expected(store: tl.Store) -> Any:
+    with torch.no_grad():
+        return np.concatenate([network()(images(COUNT)[start : start + 2]).numpy() for start in range(0, COUNT, 2)])
+
+
+KEYS = [
+    0,
+    -1,
+    13,
+    slice(None),
+    slice(3, 4),
+    slice(2, 19),
+    slice(20, 3, -3),
+    slice(5, 5),
+    [0, 26, 3, 3],
+    [],
+    np.array([9, 8]),
+]
+
+
+@pytest.mark.parametrize("key", KEYS, ids=str)
+def test_rows(store: tl.Store, expected: Any, key: Any) -> None:
+    wanted = np.array(expected[np.array(key, int) if isinstance(key, list) else key])
+    assert np.array_equal(store["head"][key], wanted)
+    assert torch.equal(store["head"].torch(key), torch.from_numpy(wanted))
+
+
+@given(st.lists(st.integers(-COUNT, COUNT - 1)))
+@settings(max_examples=50, deadline=None)
+def test_any_rows(store: tl.Store, expected: Any, rows: list[int]) -> None:
+    assert np.array_equal(store["head"][rows], expected[np.array(rows, int)])
+
+
+def test_further_forms(store: tl.Store, expected: Any) -> None:
+    layer = store["head"]
+    mask = np.arange(COUNT) % 3 == 0
+    assert np.array_equal(layer[mask], expected[mask])
+    assert np.array_equal(layer[2:9, 1:3], expected[2:9, 1:3]) and layer[4, 2] == expected[4, 2]
+    assert np.array_equal(np.asarray(layer), expected) and layer.shape == expected.shape and layer.dtype == np.float32
+    assert np.array_equal(layer.by_id("i7"), expected[7]) and np.array_equal(
+        layer.by_id(["i7", "i0"]), expected[[7, 0]]
+    )
+    assert np.array_equal(np.concatenate([batch.numpy() for batch in layer.batches(5)]), expected)
+    assert np.array_equal(torch.cat(list(DataLoader(layer, batch_size=4))), expected)
+    assert np.array_equal(np.stack(list(layer)), expected)
+    assert (
+        list(store.ids) == [f"i{row}" for row in range(COUNT)] and "head" in store and list(store) == ["conv", "head"]
+    )
+
+
+def test_wrong_rows(store: tl.Store) -> None:
+    with pytest.raises(IndexError, match="head has 27 rows, and no row 27"):
+        store["head"][27]
+    with pytest.raises(tl.LayerNotFoundError, match="no row has the id 'i77'; did you mean 'i7'"):
+        store["head"].by_id("i77")
+    with pytest.raises(tl.ArgumentError, match=r"\.by_id\('i7'\) takes an id"):
+        store["head"]["i7"]
+    with pytest.raises(tl.ArgumentError, match="a mask has one entry"):
+        store["head"][[True, False]]
+
+
+def test_a_layer_is_read_without_the_others(store: tl.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    touched = 0
+    view = MappedFile.view
+
+    def counted(self: MappedFile, start: int, length: int) -> memoryview:
+        nonlocal touched
+        touched += length
+        return view(self, start, length)
+
+    monkeypatch.setattr(MappedFile, "view", counted)
+    folder = Path(store.path).parent / "large"
+    large = tl.extract(network(), images(64), ["conv", "norm", "head"], folder, batch_size=32, shard_rows=32)
+    large.refresh()
+    touched = 0
+    large["conv"][:]
+    assert large["conv"].nbytes <= touched <= 1.1 * large["conv"].nbytes
+
+
+def test_bfloat16(tmp_path: Path) -> None:
+    x = torch.rand(5, 3)
+    layer = tl.extract(torch.nn.ReLU(), x, "relu_1", tmp_path / "acts", dtype="bfloat16")["relu_1"]
+    assert layer.torch().dtype == torch.bfloat16 and torch.equal(layer.torch(), x.bfloat16())
+    assert layer.dtype == np.float32 and np.array_equal(layer[:], x.bfloat16().float())
+    assert (tmp_path / "acts" / "shards" / "000000.safetensors").stat().st_size < 800
+
+
+def test_safetensors_reads_a_shard(store: tl.Store, expected: Any) -> None:
+    from safetensors.numpy import load_file
+
+    found = load_file(Path(store.path) / "shards" / "000001.safetensors")
+    assert np.array_equal(found["head"], expected[4:8]) and found["conv"].shape == (4, 8, 6, 6)
+
+
+def test_every_flipped_byte_is_found(store: tl.Store, tmp_path: Path) -> None:
+    folder = tmp_path / "acts"
+    shutil.copytree(store.path, folder)
+    path = folder / "shards" / "000003.safetensors"
+    data = path.read_bytes()
+    head = 8 + int.from_bytes(data[:8], "little")
+    for place in [*range(0, head, 7), head, head + 1, (head + len(data)) // 2, len(data) - 1]:
+        damaged = bytearray(data)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        report = tl.open_store(folder).verify()
+        assert not report and "000003.safetensors" in str(report) and len(report.problems) == 1, place
+    path.write_bytes(data[:-1])
+    assert "000003.safetensors" in str(tl.open_store(folder).verify())
+    path.write_bytes(data)
+    assert tl.open_store(folder).verify() and tl.open_store(folder).verify(shards=[3]).checked == 1
+
+
+def test_damage_elsewhere(store: tl.Store, tmp_path: Path) -> None:
+    folder = tmp_path / "acts"
+    shutil.copytree(store.path, folder)
+    plan, ids = (folder / "plan.json").read_text(), (folder / "ids.json").read_text()
+    (folder / "ids.json").write_text(ids.replace("i7", "i9"))
+    with pytest.raises(tl.StoreError, match="ids.json is missing or damaged"):
+        tl.open_store(folder).ids
+    assert not tl.open_store(folder).verify()
+    for wrong in (plan[:-40], plan.replace('"format": 1', '"format": 7'), plan.replace('"count"', '"cuont"'), "[]", ""):
+        (folder / "plan.json").write_text(wrong)
+        with pytest.raises(tl.StoreError, match=r"plan\.json"):
+            tl.open_store(folder)
+    (folder / "plan.json").unlink()
+    with pytest.raises(tl.StoreError, match="holds no store"):
+        tl.open_store(folder)
+
+
+def test_a_shard_under_another_name(store: tl.Store, tmp_path: Path) -> None:
+    folder = tmp_path / "acts"
+    shutil.copytree(store.path, folder)
+    shutil.copy(folder / "shards" / "000001.safetensors", folder / "shards" / "000002.safetensors")
+    with pytest.raises(tl.StoreError, match="says that it holds other rows than its name"):
+        tl.open_store(folder)["head"][8]
+
+
+def test_tensors_are_aligned() -> None:
+    tensors = {"b": torch.zeros(1, 3, dtype=torch.float16), "a": torch.ones(1, 2), "c": torch.zeros(0, 4)}
+    data = b"".join(shard_file.encode(tensors, shard_file.About(0, 2, {"1": "ValueError: no"}, True)))
+    head = int.from_bytes(data[:8], "little")
+    rows = json.loads(data[8 : 8 + head])
+    assert (8 + head) % 64 == 0 and rows["a"]["data_offsets"] == [0, 8] and rows["b"]["data_offsets"] == [8, 14]
+    assert json.loads(rows["__metadata__"]["torchlens"])["skipped"] == {"1": "ValueError: no"}
