@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -364,7 +365,24 @@ def test_a_matcher_alone(full: tl.ModelLog) -> None:
     assert matcher.answer(Seen("softmax", returned=[(attention, 1, 0)])) == NO
 
 
-def test_classes_of_a_loaded_log_are_known_by_name(full: tl.ModelLog, tmp_path: Any) -> None:
+def test_a_class_means_those_derived_from_it_too(tmp_path: Path) -> None:
+    """Also one that is made at run time, and in a log that comes from a file."""
+    model = nn.Sequential(
+        nn.Conv1d(2, 2, 1), torch.nn.utils.parametrizations.weight_norm(nn.Conv1d(2, 2, 1)), nn.ReLU()
+    )
+    x = torch.rand(1, 2, 3)
+    log = tl.log_forward_pass(model, x)
+    assert log.module_types["1"] == "ParametrizedConv1d"
+    tl.save(log, tmp_path / "log")
+    for each in (log, tl.load(tmp_path / "log")):
+        assert [op.layer_type for op in each.select(nn.Conv1d)] == ["conv1d", "conv1d"]
+        assert [op.layer_type for op in each.select(type(model[1]))] == ["conv1d"]
+        assert each.select(nn.modules.conv._ConvNd) == each.select(nn.Conv1d)
+    assert len(record(model, x, keep_op=nn.Conv1d)) == 2
+    assert {op.label for op in log.select(nn.Module)} >= {op.label for op in log.select("conv", "relu")}
+
+
+def test_classes_of_a_loaded_log_are_known_by_name(full: tl.ModelLog, tmp_path: Path) -> None:
     tl.save(full, tmp_path / "log")
     loaded = tl.load(tmp_path / "log")
     for selector, expected in KINDS:
@@ -398,7 +416,7 @@ def test_addresses_of_a_compiled_model_are_those_of_the_model_inside() -> None:
         assert tl.log_forward_pass(model, x, module="1").op_labels[-2:] == ["linear_1_2", "output_1_3"]
 
 
-def test_outputs_are_counted_with_those_that_no_record_tells_of() -> None:
+def test_outputs_are_counted_with_those_that_no_record_tells_of(tmp_path: Path) -> None:
     """A constant, a parameter and an unused buffer among the results shift nothing."""
 
     class Mixed(nn.Module):
@@ -436,6 +454,8 @@ def test_outputs_are_counted_with_those_that_no_record_tells_of() -> None:
         tl.LayerNotFoundError, match=r"'inner\[0\]' is no tensor of the graph, but a parameter or a const"
     ):
         log["inner[0]"]
+    tl.save(log, tmp_path / "log")
+    assert tl.load(tmp_path / "log")["inner[3]"].label == "sin_1_1"
     with pytest.warns(tl.SeveralOutputsWarning, match=r"'inner\[3\]', 'inner\[4\]'"):
         log["inner"]
     assert "inner[3]" in log["sin_1"].lookup_keys

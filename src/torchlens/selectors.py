@@ -25,7 +25,6 @@ A new kind of selector is a new subclass of `Kind` and a line in `_kind_of`.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -175,6 +174,8 @@ class ModuleLike(Protocol):
     def class_name(self) -> str: ...
     @property
     def class_qualname(self) -> str: ...
+    @property
+    def bases(self) -> tuple[str, ...]: ...
 
 
 class ModuleTable(Protocol):
@@ -731,22 +732,12 @@ def _numbers_like(fits: Callable[[str], Any], modules: ModuleTable) -> list[int]
 
 def _is_a(info: ModuleLike, wanted: type) -> bool:
     """Is a module of this class, or of one derived from it? Classes are known by name: a log may be from elsewhere."""
-    if info.class_qualname == f"{wanted.__module__}.{wanted.__qualname__}":
-        return True
-    known = _class_named(info.class_qualname)
-    return known is not None and issubclass(known, wanted)
+    name = qualified(wanted)
+    return name in (info.class_qualname, *info.bases) or name == "torch.nn.modules.module.Module"
 
 
-def _class_named(qualname: str) -> type | None:
-    """The class of this name, if it has been imported."""
-    module, _, name = qualname.rpartition(".")
-    while module and module not in sys.modules:
-        module, _, outer = module.rpartition(".")
-        name = f"{outer}.{name}"
-    found: Any = sys.modules.get(module)
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    return found if isinstance(found, type) else None
+def qualified(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 # ---- names ----------------------------------------------------------------------------------------------------

@@ -108,12 +108,15 @@ def read_function(row: Any) -> Function:
 
 
 def module_row(info: ModuleInfo) -> list[Any]:
-    return [info.address, list(info.all_addresses), info.class_name, info.training, info.class_qualname]
+    addresses, bases = list(info.all_addresses), list(info.bases)
+    return [info.address, addresses, info.class_name, info.training, info.class_qualname, bases]
 
 
 def read_module(row: Any) -> ModuleInfo:
-    address, addresses, class_name, training, qualname = row
-    return ModuleInfo(text(address), tuple(listed(text, addresses)), text(class_name), flag(training), text(qualname))
+    address, addresses, class_name, training, qualname, *more = row
+    bases = tuple(name for names in more for name in listed(text, names))  # bundles from before have none
+    names = tuple(listed(text, addresses))
+    return ModuleInfo(text(address), names, text(class_name), flag(training), text(qualname), bases)
 
 
 def tensor_info_row(info: TensorInfo) -> list[Any]:

@@ -215,6 +215,7 @@ class ModuleInfo(NamedTuple):
     class_name: str
     training: bool
     class_qualname: str
+    bases: tuple[str, ...] = ()  # the classes that it is derived from, without nn.Module
 
 
 class TensorInfo(NamedTuple):

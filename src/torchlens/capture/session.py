@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from .._torch import UninitializedTensorMixin, inside_compiled, no_torch_function
 from ..options import Options
-from ..selectors import Modules
+from ..selectors import Modules, qualified
 from . import rng
 from .calls import TorchCalls
 from .changes import between
@@ -150,14 +150,20 @@ def describe_modules(model: nn.Module, trace: Trace) -> list[nn.Module]:
     found: dict[int, tuple[nn.Module, list[str]]] = {}
     for address, module in named_modules(model):
         found.setdefault(id(module), (module, []))[1].append(address)
-    qualnames: dict[type, str] = {}
+    classes: dict[type, tuple[str, tuple[str, ...]]] = {}
     for module, names in found.values():
         kind = type(module)
-        qualname = qualnames.get(kind) or qualnames.setdefault(kind, f"{kind.__module__}.{kind.__qualname__}")
+        named = classes.get(kind) or classes.setdefault(kind, _class_names(kind))
         training = getattr(module, "training", False)  # a frozen TorchScript module has lost it
-        about = (names[0], tuple(names), kind.__name__, training, qualname)
+        about = (names[0], tuple(names), kind.__name__, training, *named)
         trace.modules.append(_new_info(ModuleInfo, about))
     return [module for module, _ in found.values()]
+
+
+def _class_names(kind: type) -> tuple[str, tuple[str, ...]]:
+    """The full name of a class, and those of the classes that it is derived from."""
+    bases = [base for base in kind.__mro__[1:] if base not in (nn.Module, object)]
+    return qualified(kind), tuple([qualified(base) for base in bases])
 
 
 def modules_of(model: nn.Module) -> Modules:
