@@ -11,7 +11,10 @@ ZOO := $(VENV)/.zoo
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test package frameworks kills lint docs corpora interrupts zoo versions bench bench-parts bench-gate gallery clean
+# Chromium for the tests of the page; where it can't be installed they are skipped, and say so.
+CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser)
+
+.PHONY: help demo test browser package frameworks kills lint docs corpora interrupts zoo versions bench bench-parts bench-gate gallery clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 13
@@ -19,8 +22,14 @@ help:  ## list the commands
 demo: $(PACKAGE)  ## set up the package and its extras, log the example model and draw it
 	$(RUN) examples/demo.py
 
-test: $(READY) lint docs  ## set up everything, check style and types, build the docs, run the tests
+test: $(READY) browser lint docs  ## set up everything, check style and types, build the docs, run the tests
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -n 2
+
+browser:  ## install the browser that the tests of the page need, if it is missing and can be
+ifeq ($(CHROMIUM),)
+	@if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then apt-get update -qq && apt-get install -y -qq chromium >/dev/null; \
+	else echo "no chromium, and not root on Debian: the tests of the page will be skipped"; fi
+endif
 
 package: $(READY)  ## build the sdist and the wheel into dist, and try the wheel where nothing else is installed
 	$(RUN) -m hatchling build
@@ -94,6 +103,6 @@ $(PACKAGE): constraints.txt pyproject.toml
 $(READY): $(PACKAGE)
 	$(RUN) -m pip install --quiet --no-deps torchvision
 	$(RUN) -m pip install --quiet pillow transformers pytest pytest-xdist hypothesis ruff mypy
-	$(RUN) -m pip install --quiet expecttest scipy
+	$(RUN) -m pip install --quiet expecttest scipy playwright
 	$(RUN) -m pip install --quiet mkdocs-material mkdocstrings-python nbclient nbformat ipykernel
 	touch $@

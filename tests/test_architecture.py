@@ -28,6 +28,7 @@ FLOW = [
     "validate",
     "rerun",
     "draw",
+    "page",
     "log",
     "fastlog",
     "extraction",

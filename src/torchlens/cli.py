@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from . import fastlog
-from .api import get_model_metadata, how_far, recover, show_model_graph, validate_model_activations
+from .api import get_model_metadata, how_far, log_forward_pass, recover, show_model_graph, validate_model_activations
 from .bundle.recover import is_fastlog
 from .draw.output.formats import FORMATS, listed
 from .errors import ArgumentError, TorchLensError, near
@@ -41,6 +41,9 @@ _EXAMPLES = {
   torchlens show torchvision.models:resnet18 --input 1,3,224,224 --out resnet18.svg
   torchlens show torchvision.models:vit_b_16 --input 1,3,224,224 --out vit.pdf --depth 3 --mode rolled
   torchlens show torch.nn:LSTM --arg input_size=8 --arg hidden_size=16 --input 5,2,8 --out lstm.png --theme dark""",
+    "page": """\
+  torchlens page torchvision.models:resnet18 --input 1,3,224,224 --out resnet18.html
+  torchlens page run1 --out run1.html       what tl.save wrote""",
     "summary": """\
   torchlens summary torchvision.models:alexnet --input 1,3,224,224
   torchlens summary mymodel:Net --arg depth=4 --kwarg input_ids=1,16:int64 --columns output_shape,flops,time""",
@@ -97,6 +100,17 @@ def _show(given: argparse.Namespace) -> int:
         drawing |= {"vis_outpath": given.out, "vis_save_only": True}
     with _model(given) as (model, args, kwargs):
         print(show_model_graph(model, args, kwargs, vis_nesting_depth=given.depth, **drawing))
+    return 0
+
+
+def _page(given: argparse.Namespace) -> int:
+    if Path(given.target).is_dir():
+        log = ModelLog.load(given.target, lazy=True)
+    else:
+        with _model(given) as (model, args, kwargs):
+            log = log_forward_pass(model, args, kwargs, layers_to_save=None if given.no_values else "all")
+    values = not given.no_values
+    print(log.explore(values=values) if given.out is None else log.to_html(given.out, values=values))
     return 0
 
 
@@ -297,6 +311,9 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("--depth", type=int, metavar="N", help="how many levels of modules to open")
     show.add_argument("--direction", choices=["bottomup", "topdown", "leftright"], default="bottomup")
     show.add_argument("--theme", choices=["light", "dark"], default="light")
+    page = _command(commands, "page", _page, "write a page to explore a model or a saved log", of_model=True)
+    page.add_argument("--out", metavar="FILE", help="where to put it; without it, it is opened in the browser")
+    page.add_argument("--no-values", action="store_true", help="leave the values out")
     summary = _command(commands, "summary", _summary, "shapes, parameters and work of each module", of_model=True)
     summary.add_argument("--depth", type=int, metavar="N", help="leave out modules nested deeper")
     summary.add_argument("--columns", metavar="A,B", help="such as input_shape,output_shape,num_params,flops,time")

@@ -47,7 +47,7 @@ def _check_addresses(options: DrawOptions, modules: Modules) -> None:
 def draw(log: Drawable, options: DrawOptions) -> Path:
     """Draw a log, write the picture and show it unless it is only to be saved. Returns the file's path."""
     check_before_the_run(options)
-    inline = not options.vis_save_only and _in_notebook()
+    inline = not options.vis_save_only and in_notebook()
     view = readable_view(log, options) if inline else make_view(log, options)
     picture = render(view, options.vis_fileformat, options.renderer)
     path = options.vis_outpath
@@ -107,7 +107,7 @@ class InlinePicture:
         return {"image/svg+xml": self._svg, "text/plain": self._text}
 
 
-def _in_notebook() -> bool:
+def in_notebook() -> bool:
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell is not None and getattr(shell, "kernel", None) is not None

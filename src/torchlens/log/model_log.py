@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import cached_property
@@ -637,6 +637,47 @@ class ModelLog(Tabular, Aliased):
         from ..draw.view.build import make_view
 
         return to_dot(make_view(self, DrawOptions.checked(**drawing)))
+
+    def to_html(
+        self,
+        path: str | PathLike[str],
+        *,
+        values: bool | int = True,
+        numbers: Mapping[str, Mapping[str, float] | Callable[[OpLog], float | None]] | None = None,
+    ) -> Path:
+        """Write a page to explore the log: one file that needs no server and loads nothing; returns its path.
+
+        >>> log.to_html(folder / "model.html").name
+        'model.html'
+        >>> log.to_html(folder / "small", values=False, numbers={"score": {"relu_1_2": 0.7}}).name
+        'small.html'
+
+        Args:
+            path: the file to write.
+            values: whether saved values are in it, as histograms and small pictures; a number is how many bytes of them
+                at most (8 million by default).
+            numbers: your own numbers to colour by, by name: dicts from layers or modules to numbers, or functions of
+                the operation.
+        """
+        from ..page.write import page_of, write_page
+
+        return write_page(page_of(self, values=values, numbers=numbers), path)
+
+    def explore(
+        self,
+        *,
+        height: int = 640,
+        values: bool | int = True,
+        numbers: Mapping[str, Mapping[str, float] | Callable[[OpLog], float | None]] | None = None,
+    ) -> Any:
+        """The page of `to_html` inline in a notebook, `height` pixels high; from a script, in the browser.
+
+        >>> log.explore(height=500)                       # doctest: +SKIP
+        """
+        from ..page.notebook import explore
+        from ..page.write import page_of
+
+        return explore(self, page_of(self, values=values, numbers=numbers), height)
 
     def to_networkx(self) -> Any:
         """The graph as a `networkx.DiGraph`: a node for every operation, named by its label, with its main facts.

@@ -16,7 +16,7 @@ from .module_boxes import BoxPath
 from .options import ViewOptions
 from .overrides import apply_override
 from .texts import Texts
-from .theme import THEMES, on_scale, readable_on
+from .theme import THEMES, Theme, on_scale, readable_on
 
 _ROLE_FILLS = {"input": "input", "output": "output", "buffer": "buffer", "update": "buffer"}
 
@@ -29,36 +29,44 @@ def make_view(log: Drawable, options: ViewOptions | None = None) -> View:
     >>> [node.id for node in view.nodes][:3]
     ['input_1_0', 'add_1_1', 'relu_1_2']
     """
-    return _ViewBuilder(log, options or ViewOptions()).build()
+    return ViewBuilder(log, options or ViewOptions()).build()
 
 
-class _ViewBuilder:
-    def __init__(self, log: Drawable, options: ViewOptions) -> None:
+class ViewBuilder:
+    """Nodes, edges and groups with all their words and colours, for one log and its options."""
+
+    def __init__(self, log: Drawable, options: ViewOptions, theme: Theme | None = None) -> None:
         self._log = log
         self._options = options
-        self._contents: Contents = make_contents(log, options)
-        self._texts = Texts(log, self._contents)
-        self._theme = THEMES[options.vis_theme]
-        self._shares, self._legend = amounts_of(log, self._contents, options, self._layer)
-        self._boxes = self._contents.boxes
-        names = self._contents.module_boxes.name
-        self._group_ids = {box: f"box {n}: {names(box)}" for n, box in enumerate(self._contents.all_boxes)}
+        self.contents: Contents = make_contents(log, options)
+        self._texts = Texts(log, self.contents)
+        self._theme = theme or THEMES[options.vis_theme]
+        self._shares, self._legend = amounts_of(log, self.contents, options, self._layer)
+        self._boxes = self.contents.boxes
+        names = self.contents.module_boxes.name
+        self._group_ids = {box: f"box {n}: {names(box)}" for n, box in enumerate(self.contents.all_boxes)}
         self._deepest = max(map(len, self._boxes), default=0)
 
-        from_input = self._contents.graph.from_input
-        spots = [spot for spot in self._contents.spots if any(from_input[place] for place in spot.places)]
-        self._spots_from_input = {spot.id for spot in spots}
+        self._spots_from_input: set[str] = set()
+        spots = self.note_input(self.contents.spots)
         self._boxes_from_input = {box for path in {spot.path for spot in spots} for box in prefixes(path)}
 
+    def note_input(self, spots: list[Spot]) -> list[Spot]:
+        """Those that depend on the input, which are not drawn dashed."""
+        from_input = self.contents.graph.from_input
+        reached = [spot for spot in spots if any(from_input[place] for place in spot.places)]
+        self._spots_from_input |= {spot.id for spot in reached}
+        return reached
+
     def build(self) -> View:
-        links = find_links(self._contents)
+        links = find_links(self.contents)
         edges = [self._edge(link) for link in links]
-        edges += backward_edges(links, places_with_gradient(self._contents.graph), self._theme)
+        edges += backward_edges(links, places_with_gradient(self.contents.graph), self._theme)
         return View(
             title=self._texts.title(),
-            nodes=tuple(self._node(spot) for spot in self._contents.spots),
+            nodes=tuple(self.node(spot) for spot in self.contents.spots),
             edges=tuple(edges),
-            groups=tuple(self._group(box) for box in self._boxes),
+            groups=tuple(self.group(box) for box in self._boxes),
             direction=self._options.vis_direction,
             background=self._theme.background,
             font=self._theme.font,
@@ -69,9 +77,9 @@ class _ViewBuilder:
 
     def _modules(self) -> Iterator[Module]:
         """Every module, with the node that stands for it where it is collapsed or lies in one that is."""
-        drawn_as = {spot.box: spot.id for spot in self._contents.spots if spot.box is not None}
-        boxes, ids = self._contents.module_boxes, self._group_ids
-        for box in self._contents.all_boxes:
+        drawn_as = {spot.box: spot.id for spot in self.contents.spots if spot.box is not None}
+        boxes, ids = self.contents.module_boxes, self._group_ids
+        for box in self.contents.all_boxes:
             outer = box[:-1]
             if outer in drawn_as:
                 drawn_as[box] = drawn_as[outer]
@@ -79,7 +87,7 @@ class _ViewBuilder:
 
     # ---- nodes ----------------------------------------------------------------------------------------------
 
-    def _node(self, spot: Spot) -> Node:
+    def node(self, spot: Spot) -> Node:
         fill, fill2 = self._fill(spot)
         font = self._theme.font
         if spot.id in self._shares and not spot.end:
@@ -105,12 +113,12 @@ class _ViewBuilder:
     def _shape(self, spot: Spot) -> Any:
         if spot.box is not None:
             return "box3d"
-        return "box" if not spot.end and self._contents.module_boxes.leaf(spot.places[0]) is not None else "ellipse"
+        return "box" if not spot.end and self.contents.module_boxes.leaf(spot.places[0]) is not None else "ellipse"
 
     def _fill(self, spot: Spot) -> tuple[str, str | None]:
         """The colour of the node, and a second one if it shades into that."""
         theme = self._theme
-        role = spot.end or ("module" if spot.box is not None else self._contents.graph.entries[spot.places[0]].role)
+        role = spot.end or ("module" if spot.box is not None else self.contents.graph.entries[spot.places[0]].role)
         if role in _ROLE_FILLS:
             return getattr(theme, _ROLE_FILLS[role]), None
         if self._texts.is_condition(spot):
@@ -124,15 +132,15 @@ class _ViewBuilder:
 
     def _tooltip(self, spot: Spot) -> str:
         if spot.box is not None:
-            return self._contents.module_boxes.address(spot.box)
-        value = self._contents.graph.entries[spot.places[0]]
-        calls = self._contents.graph.trace.calls
+            return self.contents.module_boxes.address(spot.box)
+        value = self.contents.graph.entries[spot.places[0]]
+        calls = self.contents.graph.trace.calls
         function = f"{calls[value.call].function.name}, " if value.role == "op" else ""
         return f"{function}{value.dtype}"
 
     # ---- boxes and edges ------------------------------------------------------------------------------------
 
-    def _group(self, box: BoxPath) -> Group:
+    def group(self, box: BoxPath) -> Group:
         group = Group(
             id=self._group_ids[box],
             lines=self._texts.box(box),
@@ -145,7 +153,7 @@ class _ViewBuilder:
         overrides = self._options.vis_module_overrides
         if overrides is None:
             return group
-        return apply_override(group, overrides, self._log.modules[self._contents.module_boxes.address(box)])
+        return apply_override(group, overrides, self._log.modules[self.contents.module_boxes.address(box)])
 
     def _pen(self, depth: int) -> float:
         """The line around a box: the thicker, the further outside; from 5 at most to 2 for the innermost."""
@@ -162,12 +170,12 @@ class _ViewBuilder:
 
     def _record(self, spot: Spot) -> Any:
         if spot.box is not None:
-            return self._log.modules[self._contents.module_boxes.address(spot.box)]
+            return self._log.modules[self.contents.module_boxes.address(spot.box)]
         return self._layer(spot.places[0])
 
     def _layer(self, place: int) -> Any:
         """The operation; in a rolled picture the layer with all its passes."""
-        return self._log.layer_at(place, self._contents.module_boxes.rolled)
+        return self._log.layer_at(place, self.contents.module_boxes.rolled)
 
 
 def places_with_gradient(graph: Graph) -> set[int]:

@@ -35,6 +35,7 @@ class Contents:
     spot_of: dict[int, Spot] = field(default_factory=dict)  # by place
     hidden_links: Callable[[int, int], bool] = lambda parent, child: False  # between blocks drawn as one
     copies: dict[BoxPath, list[BoxPath]] = field(default_factory=dict)
+    units: list[Unit] = field(default_factory=list)
     all_boxes: list[BoxPath] = field(default_factory=list)  # also those inside collapsed modules
 
     @property
@@ -57,11 +58,11 @@ def make_contents(log: Drawable, options: ViewOptions) -> Contents:
     shown = [
         place
         for place, value in enumerate(graph.entries)
-        if value.role not in ("buffer", "update") or _is_shown_buffer(graph, place, options.vis_buffers)
+        if value.role not in ("buffer", "update") or is_shown_buffer(graph, place, options.vis_buffers)
     ]
     inside = shown if module_boxes.focus is None else [place for place in shown if module_boxes.in_focus(place)]
     units = _units(module_boxes, graph, inside)
-    contents.all_boxes = boxes_around([unit.path for unit in units])
+    contents.units, contents.all_boxes = units, boxes_around([unit.path for unit in units])
     _add_entering(contents, inside, set(shown))
     _add_units(contents, units, _is_collapsed(log, module_boxes, options), options.vis_fold_repeats)
     _add_leaving(contents)
@@ -96,8 +97,8 @@ def _add_units(contents: Contents, units: list[Unit], is_collapsed: Callable[[Bo
         if key not in spots:
             spots[key] = _spot(contents, unit, box, taken)
             contents.spots.append(spots[key])
-        if number == original and box is not None:
-            spots[key].places += unit.places
+        if box is not None and units[number].path[: len(box)] == box:  # not in another block that is drawn as this one
+            spots[key].places += units[number].places
         for place in units[number].places:
             contents.spot_of[place] = spots[key]
     for spot in contents.spots:
@@ -139,7 +140,7 @@ def boxes_around(paths: list[BoxPath]) -> list[BoxPath]:
 # ---- what is left out -----------------------------------------------------------------------------------------
 
 
-def _is_shown_buffer(graph: Graph, place: int, shown: str) -> bool:
+def is_shown_buffer(graph: Graph, place: int, shown: str) -> bool:
     """Buffers that a layer of torch's own keeps for itself, such as running statistics, say little about a model."""
     if shown != "meaningful":
         return shown == "always"

@@ -44,6 +44,11 @@ def fold_repeats(graph: Graph, module_boxes: ModuleBoxes, units: list[Unit]) -> 
     return _Folder(graph, module_boxes, units).fold()
 
 
+def find_runs(graph: Graph, module_boxes: ModuleBoxes, units: list[Unit]) -> list[list[list[BoxPath]]]:
+    """Every run of neighbouring blocks that look the same, at any depth: its blocks, each of one or a few boxes."""
+    return _Folder(graph, module_boxes, units).runs()
+
+
 class _Folder:
     def __init__(self, graph: Graph, module_boxes: ModuleBoxes, units: list[Unit]) -> None:
         self._graph = graph
@@ -77,6 +82,13 @@ class _Folder:
                 marks[unit] = marks[original] | marks[unit]
                 originals[unit] = originals[original]
         return self._folding
+
+    def runs(self) -> list[list[list[BoxPath]]]:
+        """Outer ones before those inside them."""
+        found = []
+        for children in self._children.values():
+            found += [blocks for blocks in _repetitions(children, self._signature) if len(blocks) > 1]
+        return sorted(found, key=lambda blocks: len(blocks[0][0]))
 
     def _fold_inside(self, outer: BoxPath) -> None:
         for blocks in _repetitions(self._children.get(outer, []), self._signature):

@@ -50,7 +50,7 @@ def find_links(contents: Contents) -> list[Link]:
         if target.end:
             continue
         parents = [p for p in graph.parents[place] if p in spot_of and not contents.hidden_links(p, place)]
-        arguments = _arguments(graph, place) if target.box is None and len(parents) > 1 else {}
+        arguments = arguments_of(graph, place) if target.box is None and len(parents) > 1 else {}
         for parent in parents:
             source = spot_of[parent]
             leaving = contents.pass_of(parent) if source.passes > 1 else 1
@@ -118,7 +118,7 @@ def backward_edges(links: list[Link], with_gradient: set[int], theme: Theme) -> 
 # ---- arguments ------------------------------------------------------------------------------------------------
 
 
-def _arguments(graph: Graph, place: int) -> dict[int, list[str]]:
+def arguments_of(graph: Graph, place: int) -> dict[int, list[str]]:
     """For each parent of an entry, the arguments it was given as, unless their order is of no importance."""
     value = graph.entries[place]
     call = graph.trace.calls[value.call]

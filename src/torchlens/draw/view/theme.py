@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from ...errors import ArgumentError, near
 
@@ -53,6 +53,9 @@ THEMES = {
         backward="#9197F6",
     ),
 }
+
+#: Names in place of colours, for what chooses its colours later, such as a page that can be light or dark.
+ROLES = Theme(**{each.name: each.name for each in fields(Theme)})
 
 #: From little to much: pale to dark, so that it also reads in grey.
 SCALE = ("#FFF7EC", "#FEE0B5", "#FDBB84", "#F98355", "#D7301F", "#8B0000")

@@ -1,0 +1,1 @@
+"""One offline HTML file to explore a log: `log.to_html(path)`, `log.explore()`."""

@@ -1,0 +1,58 @@
+"""A call in words: its arguments, with tensors as what they refer to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..capture.records import Call, Value
+from ..graph.graph import Graph
+from ..words import shape_words
+
+_LONGEST = 80  # letters of one argument
+_MOST = 40  # arguments and members of lists
+
+
+def described_call(graph: Graph, call: Call, strings: Callable[[str], int]) -> list[list[int]]:
+    """For each argument its name ("" if positional), and either the place of the entry it is, or -1 and words.
+
+    `conv2d(x, weight, stride=(2, 2))` is `[["", 3], ["", -1, "conv.weight 64x3x7x7"], ["stride", -1, "(2, 2)"]]`, with
+    the numbers of the strings.
+    """
+    found: list[list[int]] = []
+    for name, argument in _named(call):
+        if len(found) == _MOST:
+            found.append([strings(""), -1, strings("...")])
+            break
+        place = graph.place.get(argument.index, -1) if isinstance(argument, Value) and argument.role != "param" else -1
+        found.append([strings(name), place] if place >= 0 else [strings(name), -1, strings(_words(argument))])
+    return found
+
+
+def _named(call: Call) -> Iterator[tuple[str, Any]]:
+    """Lists of tensors are taken apart, so that each tensor can be followed."""
+    named = [("", argument) for argument in call.args] + list(call.kwargs.items())
+    for name, argument in named:
+        if isinstance(argument, (tuple, list)) and any(isinstance(member, Value) for member in argument):
+            yield from ((f"{name}[{number}]", member) for number, member in enumerate(argument))
+        else:
+            yield name, argument
+
+
+def _words(argument: Any) -> str:
+    if isinstance(argument, Value):
+        return f"{argument.address or argument.role} {shape_words(argument.shape)}"
+    text = _plain(argument)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}...{text[-_LONGEST // 2 :]}"
+
+
+def _plain(argument: Any) -> str:
+    """Only what is known to print harmlessly is printed; anything else is named by its class."""
+    if argument is None or isinstance(argument, (bool, int, float, complex, str, slice, type(...))):
+        return repr(argument)
+    if isinstance(argument, (tuple, list)):
+        members = ", ".join(_plain(member) for member in argument[:_MOST])
+        return f"({members})" if isinstance(argument, tuple) else f"[{members}]"
+    if type(argument).__module__ in ("torch", "torch.nn"):
+        return str(argument)
+    return f"<{type(argument).__name__}>"

@@ -1,0 +1,58 @@
+"""A page inside a notebook, or in a browser of its own."""
+
+from __future__ import annotations
+
+import base64
+import html
+import tempfile
+import webbrowser
+from pathlib import Path
+from typing import Any
+
+from ..draw.options import DrawOptions
+from ..draw.output.formats import FORMATS
+from ..draw.show import in_notebook, readable_view
+from ..draw.view.drawable import Drawable
+from ..errors import ArgumentError
+from .write import write_page
+
+
+class Exploration:
+    """A page that shows itself in a notebook.
+
+    In a notebook that is not trusted, scripts don't run and the frame with the page is taken out: then the picture that
+    lies under it is seen.
+    """
+
+    def __init__(self, page: str, picture: bytes, title: str, height: int) -> None:
+        self._page, self._picture, self._title, self._height = page, picture, title, height
+
+    def __repr__(self) -> str:
+        return f"Exploration of {self._title}: log.to_html(path) writes it to a file"
+
+    def _repr_html_(self) -> str:
+        picture = base64.b64encode(self._picture).decode("ascii")
+        title = html.escape(self._title)
+        return (
+            f'<div style="position: relative; width: 100%; height: {self._height}px; overflow: hidden">'
+            f'<img src="data:image/svg+xml;base64,{picture}" alt="{title}" height="{self._height}">'
+            f'<iframe srcdoc="{html.escape(self._page)}" sandbox="allow-scripts allow-downloads" title="{title}" '
+            'style="position: absolute; inset: 0; width: 100%; height: 100%; border: 0; background: white">'
+            "</iframe></div>"
+        )
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        return {"text/html": self._repr_html_(), "text/plain": repr(self)}
+
+
+def explore(log: Drawable, page: str, height: int) -> Exploration | Path:
+    """The page inline in a notebook; elsewhere written to a temporary file and opened in the browser."""
+    if isinstance(height, bool) or not isinstance(height, int) or height < 100:
+        raise ArgumentError(f"height is a number of pixels, 100 or more, not {height!r}")
+    if in_notebook():
+        picture = FORMATS["svg"].print(readable_view(log, DrawOptions()))
+        return Exploration(page, picture, log.model_name, height)
+    folder = Path(tempfile.mkdtemp(prefix="torchlens-"))
+    path = write_page(page, folder / "model.html")
+    webbrowser.open(path.as_uri())
+    return path

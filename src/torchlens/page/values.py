@@ -1,0 +1,233 @@
+"""Values as a page shows them: what is known of each tensor in a few numbers, a histogram and a small picture.
+
+A picture is a few tiles of bytes: an image, maps of channels, attention of heads, a matrix, a line. All bytes lie in
+one array, which the page unpacks when a value is first looked at. `viewer/values.js` is the reader.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..capture.records import fetched
+from ..graph.graph import Graph
+from ..words import human_size
+
+BINS = 32
+_FEW = 64  # numbers that are always shown one by one
+_FEW_OF_A_TINY_MODEL = 600
+_TINY = 20_000  # numbers in all saved values of a tiny model
+_WIDE = (torch.float64, torch.int64)  # hold numbers that float32 does not
+_SAMPLE = 4_000_000  # elements; of larger tensors a part is looked at for mean and histogram
+
+
+@dataclass
+class Values:
+    """The values of a log within a budget."""
+
+    stats: list[dict[str, Any] | None]
+    gradients: list[dict[str, Any] | None] | None
+    note: str
+    bytes: bytes
+
+    def as_data(self) -> dict[str, Any]:
+        return {"stats": self.stats, "gradients": self.gradients, "note": self.note}
+
+
+@dataclass
+class _Pictures:
+    """The bytes of histograms and tiles; tiles beyond the budget are dropped, the largest first."""
+
+    stored: bytearray = field(default_factory=bytearray)
+    tiles: list[tuple[bytes, dict[str, Any]]] = field(default_factory=list)
+
+    def add(self, data: bytes) -> int:
+        self.stored += data
+        return len(self.stored) - len(data)
+
+    def add_tiles(self, budget: int) -> int:
+        """Put as many tiles in as the budget allows; returns how many were left out."""
+        left_out = 0
+        for data, stats in sorted(self.tiles, key=lambda tile: len(tile[0])):
+            if len(self.stored) + len(data) <= budget:
+                stats["tiles"]["at"] = self.add(data)
+            else:
+                del stats["tiles"]
+                left_out += 1
+        return left_out
+
+
+@torch.no_grad()
+def page_values(graph: Graph, budget: int) -> Values | None:
+    """The saved values of a log, as far as `budget` bytes allow; None if there are none, or no room for any."""
+    saved = [value.kept is not None for value in graph.entries]
+    if budget <= 0 or not any(saved):
+        return None
+    pictures = _Pictures()
+    few = _FEW_OF_A_TINY_MODEL if sum(_numel(value.shape) for value in graph.entries) <= _TINY else _FEW
+    stats = [
+        _described(value.saved, graph.layer_types[graph.layers[place]], value.role, few, pictures, budget)
+        for place, value in enumerate(graph.entries)
+    ]
+    gradients = [
+        _described(_gradient(graph, place), "", "gradient", few, pictures, budget) for place in range(len(stats))
+    ]
+    left_out = pictures.add_tiles(budget)
+    shown = sum(each is not None for each in stats)
+    note = f"{shown} of {len(stats)} values are in this page ({human_size(len(pictures.stored))})"
+    if left_out:
+        note += f"; {left_out} pictures of values are not: with them it would exceed {human_size(budget)}"
+    return Values(stats, gradients if any(gradients) else None, f"{note}.", bytes(pictures.stored))
+
+
+def _numel(shape: torch.Size) -> int:
+    return math.prod(int(size) for size in shape) if all(type(size) is int for size in shape) else 0
+
+
+def _gradient(graph: Graph, place: int) -> Tensor | None:
+    gradients = graph.trace.gradients
+    if gradients is None:
+        return None
+    by_pass = gradients.received.get(graph.entries[place].index, {})
+    last = next((by_pass[number] for number in sorted(by_pass, reverse=True) if by_pass[number] is not None), None)
+    tensor: Tensor | None = fetched(last)
+    return tensor
+
+
+# ---- one tensor -----------------------------------------------------------------------------------------------
+
+
+def _described(
+    tensor: Tensor | None, layer_type: str, role: str, few: int, pictures: _Pictures, budget: int
+) -> dict[str, Any] | None:
+    """What is said of a tensor; None for one whose numbers can't be read here."""
+    plain = None if tensor is None else _plain(tensor)
+    if plain is None or len(pictures.stored) + BINS > budget:
+        return None
+    flat = plain.reshape(-1)
+    finite = flat[torch.isfinite(flat)]
+    stats: dict[str, Any] = {
+        "n": flat.numel(),
+        "nan": int(torch.isnan(flat).sum()),
+        "inf": int(torch.isinf(flat).sum()),
+        "shape": list(plain.shape),
+        **_amounts(finite),
+    }
+    if flat.numel() <= few:
+        stats["numbers"] = [_number(value) for value in flat.tolist()]
+    if flat.numel() > 8 and finite.numel():
+        stats["hist"] = pictures.add(_histogram(finite))
+        _add_tiles(stats, plain, layer_type, role, pictures)
+    return stats
+
+
+def _plain(tensor: Tensor) -> Tensor | None:
+    """The numbers as real floats; None where there are none to read, or too odd ones."""
+    if tensor.is_meta or tensor.is_nested or not all(type(size) is int for size in tensor.shape):
+        return None
+    try:
+        tensor = tensor.detach()
+        if tensor.layout is not torch.strided:
+            tensor = tensor.to_dense()
+        if tensor.is_quantized:
+            tensor = tensor.dequantize()
+        tensor = tensor.abs() if tensor.is_complex() else tensor
+        return tensor.to("cpu", torch.float64 if tensor.dtype in _WIDE else torch.float32)
+    except (RuntimeError, NotImplementedError):  # a tensor of a kind that can't be converted
+        return None
+
+
+def _amounts(finite: Tensor) -> dict[str, Any]:
+    if not finite.numel():
+        return {"min": None, "max": None, "mean": None, "rms": None}
+    low, high = finite.aminmax()
+    part = finite[:: finite.numel() // _SAMPLE + 1]
+    found = {"min": low, "max": high, "mean": part.mean(), "rms": part.square().mean().sqrt()}
+    rounded: dict[str, Any] = {name: _number(value.item()) for name, value in found.items()}
+    rounded = {name: value if isinstance(value, float) else None for name, value in rounded.items()}
+    return rounded | ({"sampled": True} if part.numel() < finite.numel() else {})
+
+
+def _number(value: float) -> float | str:
+    """Six digits; what JSON can't hold is a word."""
+    return float(f"{value:.6g}") if math.isfinite(value) else str(value)
+
+
+def _histogram(finite: Tensor) -> bytes:
+    part = finite[:: finite.numel() // _SAMPLE + 1].float()
+    counts = torch.histc(part, bins=BINS, min=float(part.min()), max=float(part.max()))
+    shares = (counts / counts.max() * 255).ceil()  # what is there at all can be seen
+    return bytes(shares.to(torch.uint8).tolist())
+
+
+# ---- pictures -------------------------------------------------------------------------------------------------
+
+
+def _add_tiles(stats: dict[str, Any], plain: Tensor, layer_type: str, role: str, pictures: _Pictures) -> None:
+    kind, what, tiles = _tiles(plain.float(), layer_type, role)
+    if tiles is None:
+        return
+    finite = tiles[torch.isfinite(tiles)]
+    if not finite.numel():
+        return
+    low, high = float(finite.min()), float(finite.max())
+    scaled = (tiles - low) / ((high - low) or 1.0)
+    if kind == "image":
+        data = (scaled.nan_to_num(0).clamp(0, 1) * 255).round().permute(1, 2, 0)
+        count, height, width = 1, tiles.shape[1], tiles.shape[2]
+    else:
+        data = (scaled.nan_to_num(0, posinf=1, neginf=0).clamp(0, 1) * 254).round() + 1
+        data[torch.isnan(tiles)] = 0
+        count, height, width = tiles.shape
+    stats["tiles"] = {
+        "kind": kind,
+        "what": what,
+        "width": width,
+        "height": height,
+        "count": count,
+        "columns": min(count, 4),
+        "low": _number(low),
+        "high": _number(high),
+    }
+    pictures.tiles.append((bytes(data.to(torch.uint8).contiguous().numpy().tobytes()), stats))
+
+
+def _tiles(plain: Tensor, layer_type: str, role: str) -> tuple[str, str, Tensor | None]:
+    """What picture a tensor makes, in words, and its tiles: (tiles, height, width), or an image (3, height, width)."""
+    shape = list(plain.shape)
+    sizes = [size for size in shape if size > 1]
+    if not sizes:
+        return "", "", None
+    if len(sizes) == 1:
+        line = plain.reshape(1, 1, -1)
+        return "line", f"{sizes[0]} numbers", _smaller(line, 1, 132)
+    first = plain
+    while first.dim() > 4 or (first.dim() > 2 and first.shape[0] == 1):
+        first = first[0]
+    if first.dim() == 4:
+        first = first[0]
+    if first.dim() == 2:
+        return "matrix", f"{shape[-2]} x {shape[-1]}" + _of_first(shape, 2), _smaller(first[None], 48, 64)
+    channels, height, width = first.shape
+    if role in ("input", "output") and channels == 3 and min(height, width) >= 8:
+        return "image", f"image, {height} x {width}" + _of_first(shape, 3), _smaller(first, 64, 64)
+    count = min(channels, 8)
+    kind = "attention" if "softmax" in layer_type or "attention" in layer_type else "channels"
+    names = {"attention": "heads", "channels": "channels" if len(shape) == 4 else "slices"}
+    what = f"{kind if kind == 'attention' else 'maps'}: {count} of {channels} {names[kind]}, each {height} x {width}"
+    return kind, what, _smaller(first[:count], 32, 32)
+
+
+def _of_first(shape: list[int], dims: int) -> str:
+    return f", the first of {math.prod(shape[:-dims])}" if math.prod(shape[:-dims]) > 1 else ""
+
+
+def _smaller(tiles: Tensor, height: int, width: int) -> Tensor:
+    """Means over areas, no larger than this."""
+    size = min(tiles.shape[-2], height), min(tiles.shape[-1], width)
+    return tiles if size == tuple(tiles.shape[-2:]) else F.adaptive_avg_pool2d(tiles[None], size)[0]

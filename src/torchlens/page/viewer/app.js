@@ -1,0 +1,542 @@
+// The page: one graph, or two side by side, with outline, inspector, search and all controls.
+
+import { byId, counted, el, humanSize } from "./dom.js";
+import { download, toPng, toSvg } from "./export.js";
+import { Inspector } from "./inspector.js";
+import { fromHash, toHash } from "./link.js";
+import { Minimap } from "./minimap.js";
+import { Model, inflated, unpacked } from "./model.js";
+import { Outline } from "./outline.js";
+import { colourBy, overlaysOf } from "./overlays.js";
+import { THEMES, onScale } from "./palette.js";
+import { Pane } from "./pane.js";
+import { find } from "./search.js";
+import { Walk } from "./walk.js";
+
+const MOST_RESULTS = 200;
+
+class App {
+  /** @param {any[]} documents @param {[number, number][]} matching places of the one and the other log */
+  constructor(documents, matching) {
+    this.theme = "";
+    this.overlay = "";
+    /** @type {Pane[]} */
+    this.panes = [];
+    this.active = 0;
+    this.matches = [new Map(matching), new Map(matching.map(([a, b]) => [b, a]))];
+    this.following = false;
+    /** @type {(Promise<Uint8Array> | null)[]} */
+    this.bytes = documents.map(() => null);
+    /** @type {number[]} */
+    this.hits = [];
+    this.hit = -1;
+    this.outline = new Outline(byId("outline"), () => this.pane);
+    this.inspector = new Inspector(byId("inspector"), () => this.pane, (pane) => this.bytesOf(pane));
+    this.minimap = new Minimap(byId("minimap"), () => this.pane);
+    this.walk = new Walk(() => this.pane, () => this.walkChanged());
+    documents.forEach((document, index) => this.addPane(new Model(document), index, documents.length));
+    this.ready = true;
+    this.controls();
+    this.applyTheme();
+    this.restore();
+    this.refresh();
+  }
+
+  get pane() {
+    return this.panes[this.active];
+  }
+
+  get colours() {
+    const dark = this.theme ? this.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    return dark ? THEMES.dark : THEMES.light;
+  }
+
+  /** @param {Model} model @param {number} index @param {number} total */
+  addPane(model, index, total) {
+    const canvas = /** @type {HTMLCanvasElement} */ (
+      el("canvas", { class: "graph", tabindex: "0", role: "application", "aria-label": `graph of ${model.name}; the outline lists the same` })
+    );
+    const title = total > 1 ? el("div", { class: "pane-title", text: model.name, dir: "auto" }) : null;
+    byId("panes").append(el("div", { class: "pane" }, canvas, title));
+    canvas.addEventListener("pointerdown", () => this.activate(index));
+    canvas.addEventListener("focus", () => this.activate(index));
+    const pane = new Pane(model, canvas, this.colours, {
+      selected: () => this.selected(index),
+      moved: () => this.moved(index),
+      rebuilt: () => this.rebuilt(index),
+      hovered: (text, x, y) => this.hovered(canvas, text, x, y),
+    });
+    for (const place of Object.keys(model.edits)) pane.editedPlaces.add(Number(place));
+    this.panes.push(pane);
+    pane.dirty = false;
+    pane.fitReadable();
+  }
+
+  /** @param {number} index */
+  activate(index) {
+    if (this.active === index) return;
+    this.active = index;
+    this.refresh();
+  }
+
+  /** @param {Pane} pane @returns {Promise<Uint8Array | null>} */
+  bytesOf(pane) {
+    const index = this.panes.indexOf(pane);
+    const element = byId(`values${index}`);
+    if (!element) return Promise.resolve(null);
+    return (this.bytes[index] ??= inflated(element.textContent.trim()));
+  }
+
+  // ---- what follows from what
+
+  /** Everything that shows the state of the active pane. */
+  refresh() {
+    this.outline.refresh();
+    this.outline.select();
+    this.inspector.refresh();
+    this.minimap.refresh();
+    this.breadcrumb();
+    this.state();
+  }
+
+  /** @param {number} index */
+  rebuilt(index) {
+    if (!this.ready) return;
+    this.colour(this.panes[index]);
+    if (index !== this.active) return;
+    this.outline.refresh();
+    this.minimap.refresh();
+    if (this.walk.isOn) this.walk.refresh();
+    this.state();
+  }
+
+  /** @param {number} index */
+  moved(index) {
+    if (this.ready && index === this.active) this.minimap.draw();
+  }
+
+  /** @param {number} index */
+  selected(index) {
+    if (!this.ready) return;
+    if (index === this.active) {
+      this.outline.select();
+      this.inspector.refresh();
+      this.breadcrumb();
+      this.state();
+      byId("said").textContent = this.selectionWords();
+      document.body.classList.toggle("has-selection", this.pane.selection !== null);
+    }
+    this.follow(index);
+  }
+
+  /** The other log shows the matching operation. @param {number} index */
+  follow(index) {
+    if (this.panes.length < 2 || this.following) return;
+    const { selection } = this.panes[index];
+    const other = this.panes[1 - index];
+    this.following = true;
+    if (selection && "place" in selection) {
+      const match = this.matches[index].get(selection.place);
+      if (match === undefined) other.select(null);
+      else other.reveal(match, false);
+    } else if (selection) {
+      const name = this.panes[index].mode.name(selection.group);
+      const group = other.mode.depth.findIndex((_, each) => other.mode.name(each) === name);
+      if (group >= 0) {
+        const open = this.panes[index].state.open.has(selection.group);
+        if (open !== other.state.open.has(group)) other.toggle(group);
+        other.select({ group });
+      }
+    } else other.select(null);
+    this.following = false;
+  }
+
+  selectionWords() {
+    const { selection, model, mode } = this.pane;
+    if (!selection) return "nothing selected";
+    if ("group" in selection) return `module ${mode.name(selection.group)}, ${this.pane.state.open.has(selection.group) ? "open" : "closed"}`;
+    return `${model.ops.label[selection.place]}, ${model.ops.shape[selection.place]}`;
+  }
+
+  /** Controls and the address say what is so. */
+  state() {
+    const { pane } = this;
+    byId("depth").textContent = String(pane.depth);
+    byId("mode-unrolled").setAttribute("aria-pressed", String(pane.modeName === "unrolled"));
+    byId("mode-rolled").setAttribute("aria-pressed", String(pane.modeName === "rolled"));
+    byId("fold").setAttribute("aria-pressed", String(pane.state.folded.size > 0));
+    byId("fold").disabled = !pane.mode.runs.length;
+    byId("direction").value = pane.state.direction;
+    byId("buffers").value = pane.state.buffers;
+    byId("shown").textContent = `${counted(pane.scene.shown.nodes.length)} boxes`;
+    byId("show-all").hidden = pane.state.only === null;
+    const hash = `#${toHash(pane, { overlay: this.overlay, theme: this.theme })}`;
+    try {
+      if (location.hash !== hash) history.replaceState(null, "", hash);
+    } catch {
+      // a page inside another may not touch its address
+    }
+  }
+
+  restore() {
+    const parts = new URLSearchParams(location.hash.slice(1));
+    const theme = parts.get("theme");
+    if (theme === "light" || theme === "dark") this.setTheme(theme);
+    if ([...parts.keys()].length) for (const pane of this.panes) fromHash(pane, parts);
+    if (parts.get("colour")) this.setOverlay(parts.get("colour") ?? "");
+    else if (this.panes.length > 1 && "error" in this.pane.model.numbers) this.setOverlay("own:error");
+  }
+
+  breadcrumb() {
+    const { pane } = this;
+    const { selection, mode } = pane;
+    const group = !selection ? -1 : "group" in selection ? selection.group : mode.nodes.group[mode.nodeOf[selection.place]] ?? -1;
+    const crumbs = [el("button", { text: pane.model.name, dir: "auto", onclick: () => { pane.select(null); pane.fit(); } })];
+    for (const each of mode.path(group)) {
+      crumbs.push(el("button", { text: mode.name(each).split(".").pop(), title: mode.name(each), dir: "auto", onclick: () => { pane.select({ group: each }); pane.lookAtGroup(each); } }));
+    }
+    byId("breadcrumb").replaceChildren(...crumbs);
+  }
+
+  /** @param {HTMLCanvasElement} canvas @param {string} text @param {number} x @param {number} y */
+  hovered(canvas, text, x, y) {
+    const tip = byId("tip");
+    tip.hidden = !text;
+    if (!text) return;
+    tip.textContent = text;
+    const rect = canvas.getBoundingClientRect();
+    const left = Math.min(rect.left + x + 14, innerWidth - tip.offsetWidth - 8);
+    const top = Math.min(rect.top + y + 16, innerHeight - tip.offsetHeight - 8);
+    tip.style.transform = `translate(${left}px, ${top}px)`;
+  }
+
+  // ---- controls
+
+  controls() {
+    const { model } = this.pane;
+    byId("name").textContent = this.panes.map((pane) => pane.model.name).join(" | ");
+    byId("counts").textContent = `${counted(model.size)} operations · ${counted(model.modules.params[0] ?? 0)} parameters (${humanSize(model.modules.param_bytes[0] ?? 0)})`;
+    const on = (/** @type {string} */ id, /** @type {string} */ event, /** @type {(event: any) => void} */ action) => byId(id).addEventListener(event, action);
+    on("mode-unrolled", "click", () => this.each((pane) => pane.setMode("unrolled")));
+    on("mode-rolled", "click", () => this.each((pane) => pane.setMode("rolled")));
+    byId("modes").hidden = !this.panes.some((pane) => pane.model.hasRolled);
+    on("deeper", "click", () => this.changeDepth(1));
+    on("shallower", "click", () => this.changeDepth(-1));
+    on("fold", "click", () => this.each((pane) => pane.setFolded(pane.state.folded.size === 0)));
+    on("direction", "change", (event) => this.change({ direction: event.target.value }));
+    on("buffers", "change", (event) => this.change({ buffers: event.target.value }));
+    on("show-all", "click", () => this.change({ only: null }));
+    on("fit", "click", () => this.pane.fit());
+    on("zoom-in", "click", () => this.pane.zoom(1.4));
+    on("zoom-out", "click", () => this.pane.zoom(1 / 1.4));
+    on("theme", "click", () => this.setTheme(this.colours === THEMES.dark ? "light" : "dark"));
+    on("svg", "click", () => this.saveSvg());
+    on("png", "click", async () => download(await toPng(this.pane), `${fileName(this.pane.model.name)}.png`));
+    on("help-button", "click", () => byId("help").showModal());
+    on("close-help", "click", () => byId("help").close());
+    on("outline-button", "click", () => this.togglePanel("outline"));
+    on("inspector-button", "click", () => this.togglePanel("inspector"));
+    on("menu-button", "click", () => this.togglePanel("menu"));
+    this.overlayControl();
+    this.searchControl(on);
+    this.walkControl(on);
+    document.addEventListener("keydown", (event) => this.key(event));
+    addEventListener("hashchange", () => this.hashChanged());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.applyTheme());
+  }
+
+  /** @param {(pane: Pane) => void} action */
+  each(action) {
+    this.panes.forEach(action);
+    this.refresh();
+  }
+
+  /** @param {Partial<import("./view.js").State>} state */
+  change(state) {
+    this.each((pane) => {
+      Object.assign(pane.state, state);
+      pane.rebuild();
+      pane.fitReadable();
+    });
+  }
+
+  /** @param {number} by */
+  changeDepth(by) {
+    this.each((pane) => {
+      pane.setDepth(Math.min(Math.max(pane.depth + by, 1), pane.mode.deepest + 1));
+      pane.fitReadable();
+    });
+  }
+
+  /** @param {string} name */
+  togglePanel(name) {
+    const open = document.body.classList.toggle(`show-${name}`);
+    byId(`${name}-button`).setAttribute("aria-expanded", String(open));
+    for (const pane of this.panes) pane.repaint();
+  }
+
+  saveSvg() {
+    download(new Blob([toSvg(this.pane)], { type: "image/svg+xml" }), `${fileName(this.pane.model.name)}.svg`);
+  }
+
+  hashChanged() {
+    const now = `#${toHash(this.pane, { overlay: this.overlay, theme: this.theme })}`;
+    if (location.hash && location.hash !== now) fromHash(this.pane, new URLSearchParams(location.hash.slice(1)));
+  }
+
+  // ---- looks
+
+  /** @param {string} theme */
+  setTheme(theme) {
+    this.theme = theme;
+    this.applyTheme();
+    this.state();
+  }
+
+  applyTheme() {
+    const { colours } = this;
+    document.documentElement.dataset.theme = colours === THEMES.dark ? "dark" : "light";
+    for (const pane of this.panes) {
+      pane.colours = colours;
+      pane.repaint();
+    }
+    this.minimap.refresh();
+    this.inspector.refresh();
+  }
+
+  overlayControl() {
+    const select = byId("colour");
+    for (const overlay of overlaysOf(this.pane.model)) select.append(el("option", { value: overlay.name, text: overlay.title }));
+    select.addEventListener("change", () => this.setOverlay(select.value));
+  }
+
+  /** @param {string} name */
+  setOverlay(name) {
+    this.overlay = name;
+    byId("colour").value = name;
+    for (const pane of this.panes) this.colour(pane);
+    this.minimap.refresh();
+    this.state();
+  }
+
+  /** @param {Pane} pane */
+  colour(pane) {
+    const overlay = this.overlay ? overlaysOf(pane.model).find((each) => each.name === this.overlay) ?? null : null;
+    const legend = colourBy(pane, overlay);
+    if (pane !== this.pane) return;
+    const box = byId("legend");
+    box.hidden = legend === null;
+    if (!legend) return;
+    const bar = el("div", { class: "bar", "aria-hidden": "true" });
+    const shades = Array.from({ length: 11 }, (_, step) => onScale(step / 10));
+    bar.style.background = `linear-gradient(to right, ${shades.join(",")})`;
+    const ticks = el("div", { class: "ticks" }, el("span", { text: legend.low }), el("span", { text: legend.middle }), el("span", { text: legend.high }));
+    box.replaceChildren(el("strong", { text: legend.title }), bar, ticks, el("span", { class: "aside", text: legend.note }));
+  }
+
+  // ---- search
+
+  /** @param {(id: string, event: string, action: (event: any) => void) => void} on */
+  searchControl(on) {
+    on("search", "input", () => this.search(byId("search").value));
+    on("search", "keydown", (event) => {
+      if (event.key === "Enter") this.nextHit(event.shiftKey ? -1 : 1);
+      else if (event.key === "Escape") {
+        byId("search").value = "";
+        this.search("");
+        this.pane.canvas.focus();
+      } else if (event.key === "ArrowDown") /** @type {HTMLElement | null} */ (byId("results").querySelector("button"))?.focus();
+      else return;
+      event.preventDefault();
+      event.stopPropagation();
+    });
+    on("search", "focus", () => this.showResults());
+    document.addEventListener("pointerdown", (event) => {
+      if (!byId("search-box").contains(event.target)) byId("results").hidden = true;
+    });
+    on("results", "keydown", (event) => {
+      const buttons = [...byId("results").querySelectorAll("button")];
+      const at = buttons.indexOf(document.activeElement);
+      if (event.key === "ArrowDown") buttons[Math.min(at + 1, buttons.length - 1)]?.focus();
+      else if (event.key === "ArrowUp") (at > 0 ? buttons[at - 1] : byId("search")).focus();
+      else if (event.key === "Escape") byId("search").focus();
+      else return;
+      event.preventDefault();
+      event.stopPropagation();
+    });
+  }
+
+  /** @param {string} query */
+  search(query) {
+    const found = find(this.pane.model, query);
+    this.hits = found ?? [];
+    this.hit = -1;
+    this.pane.hitPlaces = new Set(this.hits);
+    this.pane.remark();
+    byId("found").textContent = found === null ? "" : found.length === 1 ? "1 match" : `${counted(found.length)} matches`;
+    this.showResults();
+  }
+
+  showResults() {
+    const list = byId("results");
+    const { model } = this.pane;
+    list.hidden = !this.hits.length;
+    list.replaceChildren(
+      ...this.hits.slice(0, MOST_RESULTS).map((place, index) =>
+        el(
+          "li",
+          {},
+          el("button", { onclick: () => this.goToHit(index) }, el("span", { text: model.ops.label[place], dir: "auto" }), el("span", { class: "aside", text: model.moduleOf(place) || model.ops.shape[place], dir: "auto" })),
+        ),
+      ),
+    );
+  }
+
+  /** @param {number} by */
+  nextHit(by) {
+    if (this.hits.length) this.goToHit((this.hit + by + this.hits.length) % this.hits.length);
+  }
+
+  /** @param {number} index */
+  goToHit(index) {
+    this.hit = index;
+    byId("found").textContent = `${index + 1} of ${counted(this.hits.length)}`;
+    byId("results").hidden = true;
+    this.pane.reveal(this.hits[index]);
+  }
+
+  // ---- walk
+
+  /** @param {(id: string, event: string, action: (event: any) => void) => void} on */
+  walkControl(on) {
+    on("walk-button", "click", () => (this.walk.isOn ? this.walk.stop() : this.walk.start()));
+    on("walk-play", "click", () => (this.walk.isPlaying ? this.walk.pause() : this.walk.play()));
+    on("walk-back", "click", () => this.walk.goTo(this.walk.step - 1));
+    on("walk-on", "click", () => this.walk.goTo(this.walk.step + 1));
+    on("walk-end", "click", () => this.walk.stop());
+    on("walk-step", "input", (event) => this.walk.goTo(Number(event.target.value)));
+  }
+
+  walkChanged() {
+    const { walk } = this;
+    byId("walk").hidden = !walk.isOn;
+    byId("walk-button").setAttribute("aria-pressed", String(walk.isOn));
+    byId("walk-play").textContent = walk.isPlaying ? "⏸" : "▶";
+    byId("walk-play").setAttribute("aria-label", walk.isPlaying ? "pause" : "play");
+    if (!walk.isOn) return;
+    const { model } = this.pane;
+    const place = walk.stops[walk.step];
+    byId("walk-step").max = String(walk.stops.length - 1);
+    byId("walk-step").value = String(walk.step);
+    byId("walk-where").textContent = `${walk.step + 1} of ${walk.stops.length}: ${model.ops.label[place]}`;
+    const site = model.ops.site[place];
+    const [file, line] = site >= 0 ? model.frames[model.stacks[site][0]] : [0, 0];
+    byId("walk-line").textContent = site >= 0 ? (model.source[file]?.[line] ?? "").trim() : "";
+  }
+
+  // ---- keys
+
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    const target = /** @type {HTMLElement} */ (event.target);
+    if (event.ctrlKey || event.metaKey || event.altKey || byId("help").open) return;
+    if (/^(INPUT|SELECT|TEXTAREA)$/.test(target.tagName)) return;
+    if ((event.key === "Enter" || event.key === " ") && target.tagName === "BUTTON") return;
+    const action = this.actions()[event.key];
+    if (!action) return;
+    action();
+    event.preventDefault();
+  }
+
+  /** @returns {Record<string, () => void>} */
+  actions() {
+    const { pane, walk } = this;
+    return {
+      "/": () => byId("search").focus(),
+      f: () => pane.fit(),
+      "+": () => pane.zoom(1.3),
+      "=": () => pane.zoom(1.3),
+      "-": () => pane.zoom(1 / 1.3),
+      "]": () => this.changeDepth(1),
+      "[": () => this.changeDepth(-1),
+      u: () => pane.lightReach(false),
+      d: () => pane.lightReach(true),
+      i: () => { pane.isolate(); this.refresh(); },
+      n: () => this.nextHit(1),
+      N: () => this.nextHit(-1),
+      Enter: () => this.openSelected(),
+      Escape: () => this.escape(),
+      ArrowDown: () => this.step(pane.state.direction === "bottomup" ? "parents" : pane.state.direction === "leftright" ? "next" : "children"),
+      ArrowUp: () => this.step(pane.state.direction === "bottomup" ? "children" : pane.state.direction === "leftright" ? "previous" : "parents"),
+      ArrowRight: () => this.step(pane.state.direction === "leftright" ? "children" : "next"),
+      ArrowLeft: () => this.step(pane.state.direction === "leftright" ? "parents" : "previous"),
+      " ": () => (walk.isPlaying ? walk.pause() : walk.play()),
+      ".": () => (walk.isOn ? walk.goTo(walk.step + 1) : walk.start()),
+      ",": () => walk.isOn && walk.goTo(walk.step - 1),
+      r: () => pane.model.hasRolled && this.each((each) => each.setMode(each.modeName === "rolled" ? "unrolled" : "rolled")),
+      x: () => this.each((each) => each.setFolded(each.state.folded.size === 0)),
+      t: () => this.setTheme(this.colours === THEMES.dark ? "light" : "dark"),
+      o: () => this.togglePanel("outline"),
+      e: () => this.saveSvg(),
+      "?": () => byId("help").showModal(),
+    };
+  }
+
+  openSelected() {
+    const { selection } = this.pane;
+    if (selection && "group" in selection) this.pane.toggle(selection.group);
+  }
+
+  escape() {
+    const { pane } = this;
+    if (this.walk.isOn) this.walk.stop();
+    pane.litPlaces = null;
+    pane.hitPlaces = new Set();
+    pane.select(null);
+    if (pane.state.only) this.change({ only: null });
+  }
+
+  /** Along an edge, or to the neighbour in the order of execution. @param {"parents" | "children" | "next" | "previous"} way */
+  step(way) {
+    const { pane } = this;
+    const { scene } = pane;
+    let node = pane.marks.selectedNode;
+    if (node < 0) {
+      if (scene.shown.nodes.length) pane.selectNode(0);
+      node = pane.marks.selectedNode;
+    } else if (way === "children" || way === "parents") {
+      const edges = way === "children" ? scene.leaving[node] : scene.arriving[node];
+      const ends = edges.map((edge) => (way === "children" ? scene.shown.edges[edge].target : scene.shown.edges[edge].source)).filter((end) => end !== node);
+      if (!ends.length) return;
+      node = way === "children" ? Math.min(...ends) : Math.max(...ends);
+    } else node = Math.min(Math.max(node + (way === "next" ? 1 : -1), 0), scene.shown.nodes.length - 1);
+    pane.selectNode(node);
+    const place = scene.shown.nodes[node].places[0];
+    const rect = scene.layout.nodes[node];
+    const { camera, size } = pane;
+    const [x, y] = [(rect.x + rect.width / 2 - camera.x) * camera.k, (rect.y + rect.height / 2 - camera.y) * camera.k];
+    if (x < 40 || y < 40 || x > size.width - 40 || y > size.height - 40) pane.lookAt(place);
+  }
+}
+
+/** @param {string} name */
+const fileName = (name) => name.replace(/[^\w.-]+/g, "_") || "model";
+
+async function main() {
+  try {
+    const documents = await Promise.all(
+      [...document.querySelectorAll("script.log")].map((element) => unpacked((element.textContent ?? "").trim())),
+    );
+    const matching = byId("matching");
+    const pairs = matching ? await unpacked(matching.textContent.trim()) : [];
+    // for tests and the curious: the state of the page
+    Object.assign(window, { torchlens: new App(documents, pairs) });
+    document.body.classList.add("ready");
+  } catch (error) {
+    byId("failure").hidden = false;
+    byId("failure").textContent = `This page could not be shown: ${error}`;
+    throw error;
+  }
+}
+
+main();

@@ -1,0 +1,386 @@
+"""The page in a real browser: it opens, and does what it is asked by mouse and by keyboard."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.page.browser import Tab
+from torch import Tensor, nn
+
+import torchlens as tl
+from torchlens.page.write import two_logs
+
+Opened = Callable[..., Tab]
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(8)
+        self.mlp = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.mlp(self.norm(x))
+
+
+class Stack(nn.Module):
+    """Blocks in blocks, many enough that not all are open at first, and a skip over all of them."""
+
+    def __init__(self, blocks: int = 16) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Block() for _ in range(blocks)])
+        self.head = nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = x
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x + first).softmax(-1)
+
+
+class Loop(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(3, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        state = torch.zeros(2, 4)
+        for step in x:
+            state = self.cell(step, state)
+        return state
+
+
+@pytest.fixture(scope="module")
+def stack() -> tl.ModelLog:
+    torch.manual_seed(0)
+    return tl.log_forward_pass(Stack(), torch.rand(3, 8))
+
+
+# Where a node or module is in the window, by its name.
+CENTRE = """(name) => {
+  const { pane } = torchlens;
+  const index = pane.scene.shown.nodes.findIndex((node) => node.lines[0].text === name);
+  const group = pane.scene.shown.groups.findIndex((group) => group.lines[0].text === name);
+  const rect = index >= 0 ? pane.scene.layout.nodes[index] : pane.scene.layout.groups[group];
+  const box = pane.canvas.getBoundingClientRect();
+  const { x, y, k } = pane.camera;
+  const at = (u, v) => [box.left + (u - x) * k, box.top + (v - y) * k];
+  const [left, top] = at(rect.x, rect.y);
+  const [right, bottom] = at(rect.x + rect.width, rect.y + rect.height);
+  return { x: (left + right) / 2, y: (top + bottom) / 2, left, top, right, bottom, open: index < 0 };
+}"""
+SELECTED = "() => torchlens.selectionWords()"
+
+
+def test_opens_readable_and_asks_for_nothing(opened: Opened, stack: tl.ModelLog) -> None:
+    tab = opened(stack)
+    assert 10 <= tab.run("() => torchlens.pane.scene.shown.nodes.length") <= 60
+    assert tab.page.title() == "Stack - torchlens"
+    assert "operations" in tab.page.inner_text("#counts")
+    assert tab.page.inner_text("#inspector h2") == "Stack"
+    assert tab.page.locator("[role=treeitem]").count() > 10
+    assert len(tab.requests) == 1  # the file itself
+    pixels = "() => new Set(torchlens.pane.ctx.getImageData(0, 0, 900, 600).data).size"
+    tab.page.wait_for_function(f"({pixels})() > 20")  # something is painted
+
+
+def test_a_module_opens_under_the_pointer_and_closes(opened: Opened, stack: tl.ModelLog) -> None:
+    tab = opened(stack, "#depth=1")
+    tab.run("() => torchlens.pane.zoom(1.5)")
+    at = tab.run(CENTRE, "@blocks.3")
+    tab.page.mouse.dblclick(at["x"], at["y"])
+    after = tab.run(CENTRE, "@blocks.3")
+    assert after["open"] and not at["open"]
+    assert after["left"] <= at["x"] <= after["right"] and after["top"] <= at["y"] <= after["bottom"]
+    assert after["top"] == pytest.approx(at["top"], abs=1) and after["x"] == pytest.approx(at["x"], abs=1)
+    assert tab.run(SELECTED) == "module blocks.3, open"
+    tab.page.mouse.dblclick(after["left"] + 3, after["bottom"] - 3)
+    closed = tab.run(CENTRE, "@blocks.3")
+    assert not closed["open"]
+    assert closed["left"] <= after["left"] + 3 <= closed["right"]
+
+
+def test_every_edge_stays_connected_at_every_depth(opened: Opened, stack: tl.ModelLog) -> None:
+    tab = opened(stack)
+    script = """(depth) => {
+      torchlens.pane.setDepth(depth);
+      const { shown } = torchlens.pane.scene;
+      const drawn = new Set(shown.edges.map((edge) => `${edge.source} ${edge.target}`));
+      const { parents } = torchlens.pane.model;
+      return parents.flatMap((from, place) => from.map((parent) => [shown.shownBy[parent], shown.shownBy[place]]))
+        .filter(([a, b]) => a >= 0 && b >= 0 && a !== b && !drawn.has(`${a} ${b}`)).length;
+    }"""
+    assert [tab.run(script, depth) for depth in (1, 2, 3, 4)] == [0, 0, 0, 0]
+
+
+def test_click_shows_everything_about_an_operation(opened: Opened, stack: tl.ModelLog) -> None:
+    tab = opened(stack, "#depth=4")
+    tab.page.fill("#search", "relu_3")
+    tab.key("Enter")
+    text = tab.page.inner_text("#inspector")
+    assert "relu_3_13" in text and "3x16" in text and "float32" in text
+    assert "return x + self.mlp(self.norm(x))" in text  # the line of code
+    assert "PARENTS" in text and "linear_5_12" in text
+    assert 'log["relu_3_13"].activation' in text
+    assert tab.page.locator("#inspector canvas.histogram").count() == 1
+    assert tab.page.locator("#inspector canvas.thumbnail").count() == 1
+    tab.page.locator("#inspector .links button", has_text="linear_5_12").click()
+    assert tab.run(SELECTED).startswith("linear_5_12")
+
+
+def test_search_by_fields(opened: Opened, stack: tl.ModelLog) -> None:
+    tab = opened(stack)
+
+    def found(query: str) -> list[str]:
+        tab.page.fill("#search", query)
+        return tab.run("() => torchlens.hits.map((place) => torchlens.pane.model.ops.label[place])")
+
+    assert found("softmax") == ["softmax_1_83"]
+    assert len(found("type:relu")) == 16 and len(found("shape:16")) == 32
+    assert found("module:blocks.7 type:linear") == ["linear_15_37", "linear_16_39"]
+    assert len(found("params>140")) == 16 and found("class:Block shape:2") == []
+    assert len(found("time>0ns")) > 10 and found("nan:true") == [] and found("param:head.weight") == ["linear_33_82"]
+    assert found("no such thing") == [] and tab.page.inner_text("#found") == "0 matches"
+    found("softmax")
+    tab.key("Enter")
+    assert tab.run(SELECTED).startswith("softmax_1_83") and "op=softmax_1_83" in tab.page.url
+
+
+def test_a_link_and_a_reload_bring_the_state_back(opened: Opened, stack: tl.ModelLog) -> None:
+    tab = opened(stack, "#op=relu_5_23&colour=memory&theme=dark&direction=leftright")
+    assert tab.run(SELECTED).startswith("relu_5_23")
+    state = """() => [torchlens.selectionWords(), torchlens.pane.scene.shown.nodes.length, torchlens.overlay,
+                      document.documentElement.dataset.theme, torchlens.pane.state.direction]"""
+    before = tab.run(state)
+    tab.page.reload()
+    tab.page.wait_for_selector("body.ready")
+    assert tab.run(state) == before
+    assert before[2:] == ["memory", "dark", "leftright"]
+
+
+def test_nonsense_in_a_link_is_left_out(opened: Opened, stack: tl.ModelLog) -> None:
+    tab = opened(stack, "#op=nothing&open=1e9.-3.x&depth=zero&fold=77&colour=<b>&mode=rolled&module=%00")
+    assert tab.run(SELECTED) == "nothing selected"
+
+
+def test_repeats_fold_and_unfold(opened: Opened, stack: tl.ModelLog) -> None:
+    tab = opened(stack, "#depth=1")
+    names = "() => torchlens.pane.scene.shown.nodes.map((node) => node.lines[0].text)"
+    assert tab.run(names).count("@blocks.4") == 1
+    tab.page.click("#fold")
+    assert tab.run(names)[1] == "@blocks.0 ... @blocks.15 (x16)" and len(tab.run(names)) == 6
+    tab.page.click("#fold")
+    assert tab.run(names).count("@blocks.4") == 1
+    tab.page.click("#fold")
+    tab.page.fill("#search", "module:blocks.9 type:relu")
+    tab.key("Enter")  # what is looked for is shown, unfolded as far as needed
+    assert tab.run(SELECTED).startswith("relu_10")
+
+
+def test_rolled_and_unrolled(opened: Opened) -> None:
+    tab = opened(tl.log_forward_pass(Loop(), torch.rand(4, 2, 3)))
+    names = "() => torchlens.pane.scene.shown.nodes.map((node) => node.lines[0].text)"
+    assert "grucell_1_6:4" in tab.run(names)
+    tab.page.click("#mode-rolled")
+    assert "grucell_1_6 (x4)" in tab.run(names)
+    tab.key("r")
+    assert "grucell_1_6:4" in tab.run(names)
+
+
+def test_colours_by_number_and_own_numbers(opened: Opened, stack: tl.ModelLog) -> None:
+    scores = {op.label: float(number) for number, op in enumerate(stack)}
+    tab = opened(stack, numbers={"score": scores, "shape": lambda op: op.tensor_shape[-1]})
+    options = tab.page.locator("#colour option").all_inner_texts()
+    assert options[:5] == ["by kind", "Time", "Memory", "FLOPs", "Parameters"] and options[-2:] == ["score", "shape"]
+    for value in tab.run("() => [...document.querySelectorAll('#colour option')].map((option) => option.value)"):
+        tab.page.select_option("#colour", value)
+        assert tab.page.is_visible("#legend") == bool(value)
+    last = "() => torchlens.pane.fillOf(torchlens.pane.scene.shown.nodes.length - 1)[0]"
+    tab.page.select_option("#colour", "own:score")
+    assert tab.run(last) == "rgb(255,234,70)"  # the largest number, the light end of the scale
+
+
+def test_walk(opened: Opened, stack: tl.ModelLog) -> None:
+    tab = opened(stack, "#depth=1")
+    tab.page.click("#walk-button")
+    assert tab.page.inner_text("#walk-where").startswith("1 of 21: input_1_0")
+    tab.page.click("#walk-on")
+    tab.key(".")
+    assert tab.page.inner_text("#walk-where").startswith("3 of 21")
+    tab.key(",")
+    assert tab.run(SELECTED) == "module blocks.0, closed"
+    assert tab.page.inner_text("#walk-line") == "return x + self.mlp(self.norm(x))"
+    tab.run("() => { torchlens.walk.interval = 15; torchlens.walk.play(); }")
+    tab.page.wait_for_function("() => torchlens.walk.step === 20 && !torchlens.walk.isPlaying")
+    assert tab.run(SELECTED).startswith("output_1_84")
+    tab.key("Escape")
+    assert not tab.page.is_visible("#walk")
+
+
+def test_keyboard_only(opened: Opened, stack: tl.ModelLog) -> None:
+    tab = opened(stack, "#depth=1")
+    tab.page.focus("canvas.graph")
+    tab.key("ArrowDown")
+    assert tab.run(SELECTED).startswith("input_1_0")
+    tab.key("ArrowDown")
+    assert tab.run(SELECTED) == "module blocks.0, closed"
+    tab.key("Enter")
+    assert tab.run(SELECTED) == "module blocks.0, open"
+    tab.key("]")
+    assert tab.page.inner_text("#depth") == "2"
+    tab.key("[")
+    tab.key("Escape")
+    tab.key("/")
+    tab.page.keyboard.type("softmax")
+    tab.key("Enter")
+    tab.key("Escape")
+    tab.key("u")
+    assert tab.run("() => torchlens.pane.litPlaces.size") == len(stack) - 1
+    tab.page.focus("[role=treeitem][tabindex='0']")
+    tab.key("Home")
+    tab.key("ArrowDown")
+    tab.key("ArrowRight")
+    focused = "() => [document.activeElement.dataset.name, document.activeElement.getAttribute('aria-expanded')]"
+    assert tab.run(focused) == ["blocks.0", "true"]
+    tab.key("ArrowLeft")
+    assert tab.run(focused) == ["blocks.0", "false"]
+    tab.key("Enter")
+    assert tab.run(SELECTED) == "module blocks.0, closed"
+
+
+def test_only_a_part_is_shown(opened: Opened, stack: tl.ModelLog) -> None:
+    tab = opened(stack, "#depth=1&module=blocks.3")
+    count = "() => torchlens.pane.scene.shown.nodes.length"
+    everything = tab.run(count)
+    tab.page.locator("#inspector button", has_text="Only this").click()
+    assert tab.run(count) == 3
+    tab.page.click("#show-all")
+    assert tab.run(count) == everything
+
+
+def test_export(opened: Opened, stack: tl.ModelLog, tmp_path: Path) -> None:
+    tab = opened(stack, "#depth=2")
+    for button, begin in (("#svg", b"<svg"), ("#png", b"\x89PNG")):
+        with tab.page.expect_download() as download:
+            tab.page.click(button)
+        path = tmp_path / download.value.suggested_filename
+        download.value.save_as(path)
+        assert path.read_bytes().startswith(begin) and path.stem == "Stack"
+    svg = ElementTree.parse(tmp_path / "Stack.svg").getroot()
+    texts = {element.text for element in svg.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"input_1_0", "@blocks.0", "(Block)", "output_1_84"} <= texts
+
+
+class Hostile(nn.Module):
+    """Names that would mean something if they were not text."""
+
+    NAMES = (
+        "</script><script>hurt = 1</script>",
+        "\"'<img src=x onerror=hurt=1>",
+        "\u202eright to left",
+        "x" * 3000,
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        for name in self.NAMES:
+            inner = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+            inner.register_module("-->\n&amp;", nn.Tanh())
+            self.register_module(name, inner)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for name in self.NAMES:
+            x = getattr(self, name)(x)
+        return x
+
+
+def test_hostile_names_stay_text(opened: Opened) -> None:
+    Hostile.__name__ = "<script>hurt = 1</script>"
+    log = tl.log_forward_pass(Hostile(), torch.rand(2, 3))
+    tab = opened(log, browser_options={"viewport": {"width": 700, "height": 600}})
+    for _ in range(14):
+        tab.key("ArrowDown")
+        tab.key("Enter")
+    tab.page.fill("#search", "onerror")
+    tab.key("Enter")
+    assert tab.run("() => window.hurt === undefined && document.querySelectorAll('img').length === 0")
+    assert tab.page.locator("script").count() == 3  # the data, its values, the viewer
+    assert tab.page.inner_text("h1").startswith("<script>")
+    assert tab.run("() => document.documentElement.scrollWidth <= innerWidth")
+    title = tab.page.title()
+    assert title == "<script>hurt = 1</script> - torchlens"
+
+
+def test_nothing_else_may_act_in_the_page(opened: Opened, stack: tl.ModelLog) -> None:
+    tab = opened(stack)
+    tab.run("""() => {
+      const script = document.createElement("script");
+      script.textContent = "window.injected = 1";
+      document.body.append(script);
+      const image = new Image();
+      image.src = "https://example.com/x.png";
+      document.body.append(image);
+    }""")
+    tab.page.wait_for_timeout(100)
+    assert tab.run("() => window.injected === undefined")
+    assert tab.run("() => fetch('https://example.com').then(() => 'sent', () => 'refused')") == "refused"
+    assert len(tab.sent) == 1  # the file itself
+    assert all("Content Security Policy" in complaint for complaint in tab.complaints) and tab.complaints
+    tab.complaints.clear()
+    tab.requests.clear()
+
+
+def test_narrow_wide_light_and_dark(opened: Opened, stack: tl.ModelLog) -> None:
+    for width, height in ((390, 800), (3840, 2160)):
+        for scheme in ("light", "dark"):
+            options: Any = {"viewport": {"width": width, "height": height}, "color_scheme": scheme}
+            tab = opened(stack, browser_options=options)
+            assert tab.run("() => document.documentElement.scrollWidth") <= width
+            assert tab.run("() => document.documentElement.dataset.theme") == scheme
+            at = tab.run(CENTRE, "input_1_0")
+            tab.page.mouse.click(at["x"], at["y"])
+            assert tab.page.is_visible("#inspector h2") and tab.page.inner_text("#inspector h2") == "input_1_0"
+
+
+def test_values_nan_numbers_and_budget(opened: Opened) -> None:
+    class Teaching(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return (x / x.sum(-1, keepdim=True)).log()
+
+    log = tl.log_forward_pass(Teaching(), torch.tensor([[1.0, 3.0], [0.0, 0.0]]))
+    tab = opened(log, "#op=log_1_3")
+    text = tab.page.inner_text("#inspector")
+    assert "2 NaN of 4" in text and "-1.386" in text and "nan" in text  # every number of a tiny tensor
+    tab.page.fill("#search", "nan:true")
+    assert tab.run("() => torchlens.hits.length") == 3
+    without = opened(log, "#op=log_1_3", values=False)
+    assert "-1.386" not in without.page.inner_text("#inspector")
+
+
+def test_gradients_are_in_the_page(opened: Opened) -> None:
+    log = tl.log_forward_pass(nn.Sequential(nn.Linear(4, 4), nn.ReLU()), torch.rand(5, 4), save_gradients=True)
+    log[-1].activation.sum().backward()
+    tab = opened(log, "#op=relu_1_2")
+    assert "GRADIENT" in tab.page.inner_text("#inspector")
+
+
+def test_two_logs_side_by_side(opened: Opened, stack: tl.ModelLog) -> None:
+    torch.manual_seed(1)
+    other = tl.log_forward_pass(Stack(), torch.rand(3, 8))
+    matching = [(place, place, place / 100) for place in range(len(stack) - 1)]
+    tab = opened(two_logs(stack, other, matching, names=("before", "after")))
+    assert tab.page.locator("canvas.graph").count() == 2
+    assert tab.page.inner_text("h1") == "before | after" and tab.page.is_visible("#legend")
+    tab.page.fill("#search", "relu_7")
+    tab.key("Enter")
+    assert (
+        tab.run("() => torchlens.panes.map((pane) => pane.model.ops.label[pane.selection.place])") == ["relu_7_33"] * 2
+    )
+    tab.page.fill("#search", "output")
+    tab.key("Enter")
+    assert tab.run("() => torchlens.panes[1].selection") is None  # has no match
