@@ -36,6 +36,7 @@ from .errors import (
     TorchLensError,
     TorchVersionError,
     UnknownFunctionError,
+    UntrustedError,
 )
 from .errors import near as _near
 from .graph.cost import Cost, register_formula, unregister_formula
@@ -93,6 +94,7 @@ __all__ = [
     "TorchLensError",
     "TorchVersionError",
     "UnknownFunctionError",
+    "UntrustedError",
     "ValidationReport",
     "all_of",
     "any_of",

@@ -315,7 +315,7 @@ def save(
     )
 
 
-def load(path: str | PathLike[str], lazy: bool = False) -> ModelLog:
+def load(path: str | PathLike[str], lazy: bool = False, trust: bool = False) -> ModelLog:
     """The log that `save` wrote. Nothing that the files name is imported or run.
 
     >>> tl.save(log, folder / "log")
@@ -327,9 +327,10 @@ def load(path: str | PathLike[str], lazy: bool = False) -> ModelLog:
     `layer.materialize_activation()` keeps it. Every tensor is checked against its hash when it is read.
 
     A bundle that is damaged, makes no sense or comes from another version is a `BundleError`. Functions are known by
-    name: computing again (`log.validate()`) works for torch's own.
+    name: computing again (`log.validate()`, `log.replay()`) works for torch's own, and without `trust=True` only for
+    common ones that are known to check their arguments. Trust a file if you know who wrote it.
     """
-    return ModelLog.load(path, lazy)
+    return ModelLog.load(path, lazy, trust)
 
 
 def recover(path: str | PathLike[str]) -> ModelLog:

@@ -3,7 +3,8 @@
 TorchLensError
  ├── ArgumentError        an argument that can't be used (also a ValueError)
  ├── BundleError          a saved log that can't be written, or that can't be trusted when it is read
- │    └── UnknownFunctionError  a saved log asks for a function that is not one of torch's own
+ │    ├── UnknownFunctionError  a saved log asks for a function that is not one of torch's own
+ │    └── UntrustedError        a saved log would run what only a file that is trusted may
  ├── DrawingError         a picture that could not be made
  ├── LayerNotFoundError   nothing in the log has that name (also a KeyError)
  ├── PassNeededError      the layer has several passes and the answer differs (also an AttributeError)
@@ -36,6 +37,10 @@ class BundleError(TorchLensError):
 
 class UnknownFunctionError(BundleError):
     """A saved log was asked to compute something with a function that is not one of torch's own."""
+
+
+class UntrustedError(BundleError):
+    """A loaded log would run what only a file that is trusted may: `tl.load(path, trust=True)`."""
 
 
 class DrawingError(TorchLensError):

@@ -25,21 +25,21 @@ _ROLES = ("input", "buffer", "param", "source", "op", "update", "output")
 Kept = Callable[[int, "bool | None"], "Tensor | Stored"]
 
 
-def read_tables(tables: Tables, tensors: TensorTable, kept: Kept) -> Trace:
+def read_tables(tables: Tables, tensors: TensorTable, kept: Kept, trust: bool = False) -> Trace:
     """A trace from its tables. Everything that later code relies on is checked here."""
     with blaming("the metadata"):
-        return _Decoder(tables, tensors, kept).trace()
+        return _Decoder(tables, tensors, kept, trust).trace()
 
 
 class _Decoder:
-    def __init__(self, tables: Tables, tensors: TensorTable, kept: Kept) -> None:
+    def __init__(self, tables: Tables, tensors: TensorTable, kept: Kept, trust: bool) -> None:
         if type(tables) is not dict:
             raise BundleError("it is no JSON object")
         self.tables = tables
         self.tensors = tensors
         self.kept = kept
         self.facts = self._each("facts", read_facts)
-        self.functions = self._each("functions", read_function)
+        self.functions = self._each("functions", lambda row: read_function(row, trust))
         self.sites = read_sites(tables)
         objects = self._each("objects", decode_object)
         self.values: list[Value] = []

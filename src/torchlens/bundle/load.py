@@ -44,22 +44,24 @@ class StoredTensor(Stored):
 
 
 @without_collector
-def load_trace(path: Path, lazy: bool) -> Trace:
+def load_trace(path: Path, lazy: bool, trust: bool = False) -> Trace:
     """The trace in a bundle; with `lazy`, its tensors stay in the files until they are asked for."""
-    return _load(path, lazy)
+    return _load(path, lazy, trust)
 
 
-def _load(path: Path, lazy: bool) -> Trace:
+def _load(path: Path, lazy: bool, trust: bool) -> Trace:
     if not (path / MANIFEST).exists() and (path / JOURNAL).exists():
         raise BundleError(f"{path} was cut short while it was written; tl.recover({str(path)!r}) gives what is whole")
     tables, table = open_bundle(path)
     if "fastlog" in tables:
         raise BundleError(f"{path} is a recording of tl.fastlog, not a log; tl.fastlog.load({str(path)!r}) reads it")
     if lazy:
-        return read_tables(tables, table, lambda number, requires_grad: StoredTensor(table, number, requires_grad))
+        return read_tables(
+            tables, table, lambda number, requires_grad: StoredTensor(table, number, requires_grad), trust
+        )
     with blaming(str(path)):
         tensors = table.read_all()
-    return read_tables(tables, table, lambda number, requires_grad: _as(tensors[number], requires_grad))
+    return read_tables(tables, table, lambda number, requires_grad: _as(tensors[number], requires_grad), trust)
 
 
 def open_bundle(path: Path) -> tuple[dict[str, Any], TensorTable]:

@@ -16,6 +16,7 @@ from ..capture.records import Facts, ModuleInfo, TensorInfo
 from .checks import flag, integer, listed, number, one_of, optional, sizes, text
 from .functions import UnknownFunction, find, name_of
 from .tensors import dtype_name, dtype_named
+from .trust import careful
 
 Tables = dict[str, Any]
 
@@ -97,11 +98,15 @@ def function_row(function: Function) -> list[Any]:
     return [function.name, name_of(function.func) or f"unknown:{clean(name)}"]
 
 
-def read_function(row: Any) -> Function:
+def read_function(row: Any, trust: bool) -> Function:
     name, torch_name = row
     if torch_name is None:
         return _SYNTHETIC[one_of(_SYNTHETIC, name)]
-    return Function(text(name), find(text(torch_name)) or UnknownFunction(torch_name.removeprefix("unknown:")))
+    found = find(text(torch_name))
+    function = Function(text(name), found or UnknownFunction(torch_name.removeprefix("unknown:")))
+    if found is not None and not trust:
+        function.check = careful(torch_name, found)
+    return function
 
 
 # ---- modules, parameters and buffers ------------------------------------------------------------------------

@@ -6,7 +6,7 @@ be seen from outside: which arguments it writes into, whether it draws random nu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from types import FunctionType
 from typing import Any
@@ -30,6 +30,7 @@ class Function:
     """A torch function and how to treat a call of it."""
 
     __slots__ = (
+        "check",
         "communicates",
         "escapes",
         "foreign",
@@ -57,6 +58,7 @@ class Function:
         self.func = func  # None for what no call made: a model output, a change through an alias
         self.treatment = treatment
         self.layer_type = name.replace("_", "").lower()
+        self.check: Callable[[Any, Any], None] | None = None  # of one from a file: raises if a call is not safe
         self.twin: FunctionType | None = None
         self.written: Written | None = None  # which arguments it overwrites
         self.reshapes = name in _RESHAPES  # overwrites a tensor's geometry, not its memory

@@ -76,7 +76,7 @@ class ModelLog(Tabular, Aliased):
         self._ops: dict[int, OpLog] = {}
 
     @classmethod
-    def load(cls, path: str | PathLike[str], lazy: bool = False) -> ModelLog:
+    def load(cls, path: str | PathLike[str], lazy: bool = False, trust: bool = False) -> ModelLog:
         """The log that `tl.save` wrote; the same as `tl.load`.
 
         >>> tl.save(log, folder / "demo")
@@ -85,7 +85,7 @@ class ModelLog(Tabular, Aliased):
         """
         from ..bundle.load import load_trace
 
-        return cls(load_trace(Path(path), lazy))
+        return cls(load_trace(Path(path), lazy, trust))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ModelLog:
         return ModelLog(deepcopy(self._trace, memo))

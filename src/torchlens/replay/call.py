@@ -63,6 +63,8 @@ def recompute(
         raise NotReplayable(f"{call.function.name} communicates with other processes")
     arguments = _Arguments(call, tensor_of, differentiably)
     args, kwargs = arguments.restore(call.args), arguments.restore(dict(call.kwargs))
+    if call.function.check is not None:
+        call.function.check(args, kwargs)
     with _circumstances(call, state or call.state):
         result = _called(call, args, kwargs, may_raise)
     returned = [tensor for _, tensor in tensors_in(result)]

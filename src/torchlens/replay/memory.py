@@ -12,6 +12,9 @@ from ..capture.keeping import layout_of
 from ..capture.records import Call, Layout
 from .reasons import NotReplayable
 
+#: Memory that is laid out may be so much larger than the tensors in it: a file may say anything.
+_SMALL, _SPREAD = 1 << 30, 64
+
 #: Every type fits a whole number of times into this many bytes.
 _LARGEST_ITEM = 16
 
@@ -24,8 +27,12 @@ def lay_out(call: Call, tensors: list[Tensor]) -> Tensor:
         raise NotReplayable("a tensor changed, or came to be, in a way that can't be repeated")
     if len(tensors) < 2 and call.function is ALIAS_UPDATE:
         raise NotReplayable("a tensor was changed by something that could not be seen")
+    if any(layout.size != tensor.shape for layout, tensor in zip(layouts, tensors, strict=True)):
+        raise NotReplayable("a tensor lay in memory in another shape than it has")
     result = tensors[0].dtype if call.function is ALIAS_UPDATE else _result_type(call, tensors)
     size = max((layout.end + 1) * layout.itemsize for layout in (own, *layouts))
+    if size > _SMALL + _SPREAD * sum(tensor.nbytes for tensor in tensors):
+        raise NotReplayable(f"it takes {size:,} bytes of memory, much more than the tensors in it")
     memory = _memory(size, own.itemsize, result, tensors)
     for layout, tensor in zip(layouts, tensors, strict=True):
         layout.of(_seen_as(memory, tensor.dtype)).copy_(tensor)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..capture.identity import version_of
 from ..capture.records import Call, Value, argument_values
-from ..errors import ArgumentError, UnknownFunctionError
+from ..errors import ArgumentError, UnknownFunctionError, UntrustedError
 from ..graph.graph import Graph
 from ..replay.call import UNINITIALISED, recompute
 from ..replay.reasons import NotReplayable
@@ -84,7 +84,7 @@ def _check_call(graph: Graph, call: Call, report: ValidationReport, perturb: boo
     try:
         again = recompute(call)
         differing = _differing(call, again, entries)
-    except (NotReplayable, UnknownFunctionError) as reason:
+    except (NotReplayable, UnknownFunctionError, UntrustedError) as reason:
         report.unverified += [(label, str(reason)) for label in labels]
         return
     except Exception as error:  # whatever the function raises on what was saved, the log is wrong
