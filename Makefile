@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Chromium for the tests of the page; where it can't be installed they are skipped, and say so.
 CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser)
 
-.PHONY: help demo test browser package frameworks kills lint docs corpora interrupts zoo versions bench bench-parts bench-gate gallery clean
+.PHONY: help demo test browser package frameworks kills handover ray cloud lint docs corpora interrupts zoo versions bench bench-parts bench-gate gallery clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 13
@@ -42,6 +42,10 @@ frameworks: $(READY)  ## the tests with accelerate and PyTorch Lightning
 
 kills: $(READY)  ## kill processes that extract, fifty times, and resume; Ray and S3 have their own: make ray, make cloud
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -s -m kills tests/extraction
+
+handover: $(READY)  ## the tests and examples with rsatoolbox and scikit-learn
+	$(RUN) -m pip install --quiet rsatoolbox scikit-learn
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -m handover tests
 
 lint: $(READY)  ## style and types
 	$(RUN) -m ruff check .
@@ -102,7 +106,7 @@ $(PACKAGE): constraints.txt pyproject.toml
 # torchvision comes without its dependencies: its requirement names a build of torch that not every machine has.
 $(READY): $(PACKAGE)
 	$(RUN) -m pip install --quiet --no-deps torchvision
-	$(RUN) -m pip install --quiet pillow transformers pytest pytest-xdist hypothesis ruff mypy
+	$(RUN) -m pip install --quiet pillow transformers xarray pytest pytest-xdist hypothesis ruff mypy
 	$(RUN) -m pip install --quiet expecttest scipy playwright
 	$(RUN) -m pip install --quiet mkdocs-material mkdocstrings-python nbclient nbformat ipykernel
 	touch $@

@@ -17,6 +17,7 @@ from torch.utils.data import Dataset
 from ..bundle.hashing import hash_of
 from ..errors import ArgumentError, LayerNotFoundError, StoreError, near
 from ..words import counted, ranges
+from .handover import Handover
 from .plan import IDS, Id, LayerPlan, Plan, read_ids, read_plan
 from .shard import Shard, numpy_type, shard_name, shard_numbers
 from .storage import Storage, storage_at
@@ -40,7 +41,7 @@ def open_store(path: str | os.PathLike[str]) -> Store:
     return Store(storage_at(path))
 
 
-class Store:
+class Store(Handover):
     """Layers of a model for all rows of a data set.
 
     >>> store = tl.extract(model, x, ["fc", "relu_1_2"], save_to=folder / "named", ids=["a", "b", "c", "d", "e"])
