@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import torchlens as tl
-from torchlens.fastlog import Recorder, dry_run, record
+from torchlens.fastlog import Recorder, dry_run, load, record
 from torchlens.selectors import NO, YES, Modules, Seen, Selection, compile
 
 
@@ -149,7 +149,9 @@ def test_with_a_whole_log(model: nn.Module, full: tl.ModelLog, selector: Any, ex
 
 
 @pytest.mark.parametrize(("selector", "expected"), KINDS, ids=named)
-def test_while_the_model_runs(model: nn.Module, full: tl.ModelLog, selector: Any, expected: list[str]) -> None:
+def test_while_the_model_runs(
+    model: nn.Module, full: tl.ModelLog, selector: Any, expected: list[str], tmp_path: Path
+) -> None:
     """fastlog, with both of its tracers, and pluck."""
     outputs = expected[0].startswith("output")
     expected = sorted(expected)
@@ -164,8 +166,13 @@ def test_while_the_model_runs(model: nn.Module, full: tl.ModelLog, selector: Any
     assert labels_of(full, [r.activation for r in kept], outputs=outputs) == expected
     if len(expected) == 1 and not callable(selector) and "lambda" not in repr(selector):
         assert torch.equal(tl.pluck(model, X, selector), full[expected[0]].activation)
-    if not outputs:
-        assert len(dry_run(model, X, keep_op=selector).kept) >= 1
+    preview = dry_run(model, X, keep_op=selector)
+    assert {context.label for context in preview.kept} == {r.label for r in once}
+    assert (preview.nbytes > 0) and f"{len(preview.kept)} of" in repr(preview)
+    saved = record(model, X, keep_op=selector, save_to=tmp_path / "records")
+    loaded = load(tmp_path / "records")
+    assert [r.label for r in loaded] == [r.label for r in saved]
+    assert record(model, X, keep_op=selector, stop_after=selector).warnings == []
 
 
 @pytest.mark.parametrize(("selector", "expected"), LATER, ids=named)

@@ -36,6 +36,7 @@ class Collector:
         self.history = History(history_size) if rules.remembers else None
         self.trail: list[Event] | None = None  # every event, if someone wants to try other rules on them
         self.values_of: dict[int, list[int]] = {}  # and the values of each, by its index
+        self.outputs: list[tuple[Event, str]] = []  # and what the model returned, with the path of each
         self.names_of: dict[int, Sequence[Name | None]] = {}  # and the names of what a module call returned
         self.failure: TorchLensError | None = None  # the first; the forward pass goes on
         self.stopped = False  # whatever still happens in this pass is not looked at
@@ -54,7 +55,8 @@ class Collector:
         self.rollout = rollout
         self.stopped = self._left = False
         self.rules.stop.matched.clear()
-        self.rules.op.begin()
+        for rule in self.rules.all_rules:
+            rule.begin()
         self.total = self.module_events = 0
         self.tallies, self._by_type = {}, {}  # names of kept records refer to the tallies, so they are not used again
         if self.history is not None:
@@ -130,7 +132,13 @@ class Collector:
         about = ("output", number, self.rollout, None, (tally, tally.count, total), None, facts_of(tensor))
         event = Event(*about)
         history = self.history or _NO_PAST
+        if self.trail is not None:
+            self.outputs.append((event, path))
+            return None
         try:
+            if self.stopping:  # which is over anyway, but it was found
+                self.rules.stop.always("output")
+                self.rules.stop.names(event, history, path)
             if tally.spec is not None or self.rules.op.names(event, history, path):
                 return self._keep(event, tensor, tally.spec or self.rules.promoted(AS_IT_IS) or AS_IT_IS)
         except Exception as raised:
@@ -163,16 +171,16 @@ class Collector:
                 records.append(self._keep(event, tensor, spec) if spec is not None else None)
         except Exception as raised:
             self._failed(first, raised)
-        self._after(first)
+        self._after(first, names)
         return records
 
-    def _after(self, event: Event) -> None:
+    def _after(self, event: Event, names: Sequence[Name | None] = ()) -> None:
         if self.trail is not None:
             self.trail.append(event)
         stop = False
         if self.stopping:
             try:
-                stop = self.rules.stops(event, self.history or _NO_PAST)
+                stop = self.rules.stops(event, self.history or _NO_PAST, names)
             except Exception as raised:
                 self._failed(event, raised)
         if self.history is not None:

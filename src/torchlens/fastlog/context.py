@@ -55,7 +55,10 @@ class RecordContext:
 
     @property
     def kind(self) -> str:
-        """ "op", "input", "buffer" (its first use in a pass), "module_enter" or "module_exit"."""
+        """ "op", "input", "buffer" (its first use in a pass), "module_enter" or "module_exit".
+
+        "output" is a tensor that the model returned, if it was chosen by its path, its label or its number.
+        """
         return self._event.kind
 
     @property

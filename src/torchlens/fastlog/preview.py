@@ -16,7 +16,7 @@ from ..errors import ArgumentError
 from ..log.layer_log import LayerLog
 from ..log.model_log import ModelLog
 from ..options import Options
-from ..selectors import Modules
+from ..selectors import YES, Modules, Seen
 from ..words import counted, human_size, shape_words
 from .collector import Collector, failure_of
 from .context import FIELDS, RecordContext
@@ -24,7 +24,7 @@ from .events import Event, History, Name
 from .recorder import check_history_size, run_once
 from .recording import data_frame
 from .rules import Rules
-from .spec import CaptureSpec
+from .spec import AS_IT_IS, CaptureSpec
 
 #: How nodes that would be kept look.
 KEPT_LOOK = {"fill": "#FFD966", "pen": 2.5}
@@ -62,7 +62,8 @@ def dry_run(
     collector.trail = []
     options = Options.checked(layers_to_save=None, random_seed=random_seed)
     structure = run_once(model, args, kwargs, options, collector)
-    return Preview(Run(structure, collector.trail, collector.values_of, collector.names_of, modules, size), rules)
+    trail = (collector.trail, collector.outputs, collector.values_of, collector.names_of)
+    return Preview(Run(structure, *trail, modules, size), rules)
 
 
 class Run(NamedTuple):
@@ -70,6 +71,7 @@ class Run(NamedTuple):
 
     structure: Trace
     events: list[Event]
+    outputs: list[tuple[Event, str]]  # what the model returned, with the path of each
     values_of: dict[int, list[int]]  # the values of each event, by its index
     names_of: dict[int, Sequence[Name | None]]  # the names of what a module call returned, by its index
     modules: Modules
@@ -99,8 +101,9 @@ class Preview:
 
     def __init__(self, run: Run, rules: Rules) -> None:
         self._run = run
-        self._events = run.events
-        self._specs = _specs(run, rules)
+        returned = [event for event, path in run.outputs if _is_output_kept(event, path, rules)]
+        self._events = [*run.events, *returned]
+        self._specs = _specs(run, rules) + [AS_IT_IS] * len(returned)
 
     def retry(
         self,
@@ -215,6 +218,11 @@ def _specs(run: Run, rules: Rules) -> list[CaptureSpec | None]:
             raise failure_of(rules, event, raised) from raised
         history.add(event)
     return specs
+
+
+def _is_output_kept(event: Event, path: str, rules: Rules) -> bool:
+    always = any(kind.answer(Seen("output")) == YES for kind in rules.op.kinds)
+    return always or rules.op.names(event, History(0), path)
 
 
 def _spec(event: Event, rules: Rules, history: History, names: Sequence[Name | None]) -> CaptureSpec | None:

@@ -297,7 +297,7 @@ class Rules:
         asked = self.promoted(self.default_module if answer is None else as_spec(answer))
         return [spec or asked for spec in specs]
 
-    def stops(self, event: Event, history: History) -> bool:
+    def stops(self, event: Event, history: History, names: Sequence[Name | None]) -> bool:
         """Has everything happened that the run is to stop after?"""
         stop = self.stop
         if event.name is not None:
@@ -306,6 +306,8 @@ class Rules:
         elif event.kind == "module_exit":
             assert event.frame is not None
             stop.calls(event.frame)
+            for position, name in enumerate(names):
+                stop.returned(event, position, name, history)
         for predicate in stop.predicates:
             if predicate not in stop.matched and predicate(RecordContext(event, history)):
                 stop.matched.add(predicate)
@@ -319,7 +321,7 @@ class Rules:
 
     def asks_outputs(self) -> bool:
         """May something that the model returned be meant by its path or its label?"""
-        return any(kind.answer(Seen("output")) != NO for kind in self.op.kinds)
+        return any(kind.answer(Seen("output")) != NO for kind in (*self.op.kinds, *self.stop.kinds))
 
 
 def _default(given: Any, argument: str) -> CaptureSpec | None:

@@ -27,7 +27,7 @@ from .events import Event, Frame, Rollout, Tally
 from .recording import Record, Recording
 from .spec import CaptureSpec
 
-_KINDS = ("op", "module_enter", "module_exit", "input", "buffer")
+_KINDS = ("op", "module_enter", "module_exit", "input", "buffer", "output")
 
 
 class RecordStream:

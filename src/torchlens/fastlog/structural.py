@@ -38,12 +38,12 @@ class Watch(Observer):
 
     def _value(self, value: Value, tensor: Tensor, frame: Frame | None) -> None:
         collector = self.collector
-        if value.role == "output":
-            if collector.rules.asks_outputs():
-                _save(value, collector.output(value.address or "", tensor))
-            return
         if collector.trail is not None:
             collector.values_of[collector.next_number] = [value.index]
+        if value.role == "output":
+            if collector.trail is not None or collector.rules.asks_outputs():
+                _save(value, collector.output(value.address or "", tensor))
+            return
         if value.role == "source":
             self.names[value.index] = collector.count(collector.tally_for("source"))
             return
