@@ -29,6 +29,7 @@ from torch.jit._builtins import _get_builtin_table
 from torch.nn import Module
 from torch.nn import parameter as _parameter
 from torch.nn.modules import module as _module
+from torch.utils import _pytree
 from torch.utils._python_dispatch import _disable_current_modes as _without_dispatch_modes
 
 __all__ = [
@@ -74,6 +75,8 @@ __all__ = [
     "push_dispatch_mode",
     "push_mode",
     "put_modes",
+    "pytree_members",
+    "pytree_rebuilt",
     "remove_modes",
     "saved_for_backward",
     "schemas_of",
@@ -250,6 +253,18 @@ def higher_order_kernel(func: Any) -> Callable[..., Any] | None:
         return lambda *args, **kwargs: func.dispatch(_C.DispatchKey.Python, *args, **kwargs)
     kernel: Callable[..., Any] | None = func.py_kernels.get(_C.DispatchKey.CompositeExplicitAutograd)
     return kernel
+
+
+def pytree_members(thing: Any) -> list[Any]:
+    """What is in an object whose class is registered with torch's pytree; nothing otherwise."""
+    node = _pytree.SUPPORTED_NODES.get(type(thing))
+    return list(node.flatten_fn(thing)[0]) if node is not None else []
+
+
+def pytree_rebuilt(thing: Any, members: list[Any]) -> Any:
+    """An object of such a class, with other members."""
+    node = _pytree.SUPPORTED_NODES[type(thing)]
+    return node.unflatten_fn(members, node.flatten_fn(thing)[1])
 
 
 def schemas_of(operator: str) -> list[Any]:

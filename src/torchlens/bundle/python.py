@@ -55,7 +55,7 @@ class PythonEncoder:
             return thing if -(2**63) <= thing < 2**63 else ["int", hex(thing)]
         if kind is float:
             return thing if math.isfinite(thing) else ["float", repr(thing)]
-        if depth > _DEEPEST:
+        if depth >= _DEEPEST:
             return self._object(thing)
         encode = _ENCODE.get(kind)
         if encode is not None:

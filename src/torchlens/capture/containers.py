@@ -1,29 +1,38 @@
-"""Find and replace the tensors in whatever a model takes or returns."""
+"""Find and replace the tensors in whatever a model takes or returns; members.py says what is looked into."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, MutableSequence, Sequence, Set
 from copy import copy
-from types import BuiltinFunctionType, EllipsisType, FunctionType, MethodType, ModuleType
-from typing import Any
+from types import AsyncGeneratorType, CoroutineType, GeneratorType, MappingProxyType
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-#: What can hold no tensor, by exact type: asked for every argument of every call, so it must be quick.
-PLAIN = {
-    int, float, bool, complex, str, bytes, type(None), EllipsisType, range, torch.Size, torch.dtype, torch.device,
-    torch.layout,
-}  # fmt: skip
+from .._torch import pytree_rebuilt
+from .members import ATOMS, PLAIN, attributes, hides_tensors, is_collection, members
 
-#: The same by class, for the rest.
-_ATOMS = (*PLAIN, slice, torch.Generator, nn.Module, type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
+__all__ = [
+    "PLAIN",
+    "Unseen",
+    "all_plain",
+    "flat_tensors",
+    "fresh_copy",
+    "paired",
+    "put_in",
+    "rebuild",
+    "reconstructed",
+    "replace_tensors",
+    "tensors_in",
+]
 
 
-def all_plain(members: tuple[Any, ...]) -> bool:
+def all_plain(index: tuple[Any, ...]) -> bool:
     """Is there nothing in a tuple, such as an index, but what can hold no tensor, and slices of that?"""
-    for member in members:
+    for member in index:
         kind = type(member)
         if kind is slice:
             if type(member.start) not in PLAIN or type(member.stop) not in PLAIN or type(member.step) not in PLAIN:
@@ -33,63 +42,114 @@ def all_plain(members: tuple[Any, ...]) -> bool:
     return True
 
 
-def children(container: Any) -> Iterator[tuple[str, Any]]:
-    """The members of a container with how to reach each, in order; nothing for anything that is no container."""
-    if isinstance(container, (Tensor, *_ATOMS)):
-        return
-    if isinstance(container, Mapping):
-        yield from ((f"[{key!r}]", member) for key, member in container.items())
-    elif isinstance(container, tuple) and hasattr(container, "_fields"):
-        yield from ((f".{name}", getattr(container, name)) for name in container._fields)
-    elif isinstance(container, (tuple, list)):
-        yield from ((f"[{i}]", member) for i, member in enumerate(container))
-    elif isinstance(container, (set, frozenset)):
-        yield from (("", member) for member in container)
-    elif dataclasses.is_dataclass(container):
-        yield from ((f".{f.name}", getattr(container, f.name, None)) for f in dataclasses.fields(container))
-    else:
-        yield from ((f".{name}", member) for name, member in getattr(container, "__dict__", {}).items())
+class Unseen(NamedTuple):
+    """An object that can't be looked into, though there may be tensors in it."""
+
+    path: str
+    what: str  # its class, or that there was too much
+    holds: bool  # does it hold some already? A generator may have yet to compute what it gives
 
 
-def tensors_in(container: Any) -> list[tuple[str, Tensor]]:
+#: So many objects are looked into, of what a model takes or returns.
+_MOST = 100_000
+_RUNNING = (GeneratorType, CoroutineType, AsyncGeneratorType)
+
+
+def tensors_in(container: Any, unseen: list[Unseen] | None = None) -> list[tuple[str, Tensor]]:
     """Every tensor in a nest of containers, in order, with its path, such as `[0].logits`.
 
-    Objects that are no containers are looked into as well, each once: they may refer to each other.
+    Objects that are no containers are looked into as well, each once: they may refer to each other. What can't be
+    looked into, and hides tensors, is added to `unseen`.
     """
-    found: list[tuple[str, Tensor]] = []
-    _collect(container, "", set(), found)
-    return found
+    search = _Search()
+    search.collect(container, "")
+    if unseen is not None:
+        unseen += search.unseen
+    return search.found
 
 
-def _collect(thing: Any, path: str, seen: set[int], found: list[tuple[str, Tensor]]) -> None:
-    if type(thing) in PLAIN:
-        return
-    if isinstance(thing, Tensor):
-        found.append((path, thing))
-    elif not isinstance(thing, _ATOMS) and id(thing) not in seen:
-        seen.add(id(thing))
-        for step, member in children(thing):
-            _collect(member, path + step, seen, found)
-        if isinstance(thing, (tuple, list, dict)):
-            seen.discard(id(thing))
+class _Search:
+    def __init__(self) -> None:
+        self.found: list[tuple[str, Tensor]] = []
+        self.unseen: list[Unseen] = []
+        self.seen: dict[int, Any] = {}  # it keeps them, so that no id is used twice
+        self.looked_into = 0
+
+    def collect(self, thing: Any, path: str) -> None:
+        if type(thing) in PLAIN:
+            return
+        if isinstance(thing, Tensor):
+            self.found.append((path, thing))
+        elif not isinstance(thing, ATOMS) and id(thing) not in self.seen:
+            self.seen[id(thing)] = thing
+            self.looked_into += 1
+            if self.looked_into > _MOST:
+                self._stop()
+            elif not self._collect_members(thing, path):
+                holds = hides_tensors(thing)
+                if holds or isinstance(thing, _RUNNING):
+                    self.unseen.append(Unseen(path, type(thing).__name__, holds))
+            if isinstance(thing, (tuple, list, dict)):
+                del self.seen[id(thing)]
+
+    def _collect_members(self, thing: Any, path: str) -> bool:
+        """Is there anything in it?"""
+        before = len(self.found)
+        empty = True
+        for step, member in members(thing):
+            empty = False
+            self.collect(member, path + step)
+        if type(thing) not in _BUILTIN and is_collection(thing):
+            inside, here = {id(tensor) for _, tensor in self.found[before:]}, len(self.found)
+            for name, member in attributes(thing).items():
+                self.collect(member, f"{path}.{name}")
+            self.found[here:] = [(path, tensor) for path, tensor in self.found[here:] if id(tensor) not in inside]
+            empty = False
+        return not empty
+
+    def _stop(self) -> None:
+        if self.looked_into == _MOST + 1:
+            self.unseen.append(Unseen("", f"more than {_MOST} objects", True))
+
+
+_BUILTIN = {tuple, list, dict, set, frozenset, deque}
 
 
 def flat_tensors(container: Iterable[Any]) -> list[Tensor]:
     """The tensors in a nest of containers, without paths; quick, since it looks into nothing but containers."""
     found: list[Tensor] = []
+    if not _flatten(container, found, 50):
+        return [tensor for _, tensor in tensors_in(container if isinstance(container, list) else list(container))]
+    return found
+
+
+def _flatten(container: Iterable[Any], found: list[Tensor], levels: int) -> bool:
+    """False if it goes deeper than this, as a list does that is in itself."""
     for member in container:
         kind = type(member)
         if kind is Tensor:
             found.append(member)
         elif kind is tuple or kind is list:
-            found += flat_tensors(member)
+            if not levels or not _flatten(member, found, levels - 1):
+                return False
         elif kind in PLAIN:
             continue
         elif isinstance(member, Tensor):
             found.append(member)
-        elif isinstance(member, (tuple, list, Mapping)) or dataclasses.is_dataclass(member):
-            found += flat_tensors([inner for _, inner in children(member)])
-    return found
+        elif _is_quickly_walked(member, kind) and not (
+            levels and _flatten([inner for _, inner in members(member)], found, levels - 1)
+        ):
+            return False
+    return True
+
+
+def _is_quickly_walked(thing: Any, kind: type) -> bool:
+    """A container, or an object that is nothing but data; not one with any attributes, such as a cache or a config."""
+    if isinstance(thing, ATOMS):
+        return False
+    if isinstance(thing, (Sequence, Mapping, Set)) or dataclasses.is_dataclass(thing):
+        return True
+    return kind.__dictoffset__ == 0 and bool(getattr(kind, "__slots__", ()))
 
 
 def replace_tensors(thing: Any, replace: Callable[[Tensor], Any]) -> Any:
@@ -100,7 +160,10 @@ def replace_tensors(thing: Any, replace: Callable[[Tensor], Any]) -> Any:
 
 
 def rebuild(thing: Any, convert: Callable[[Any], Any]) -> Any:
-    """A copy of one tuple, list, dict or slice with each member converted; anything else is returned as it is."""
+    """A copy of one tuple, list, dict or slice with each member converted; anything else is returned as it is.
+
+    Other sequences, which some functions take as well, become lists.
+    """
     kind = type(thing)
     if kind is tuple or kind is list:
         return kind([convert(member) for member in thing])
@@ -109,9 +172,13 @@ def rebuild(thing: Any, convert: Callable[[Any], Any]) -> Any:
     if isinstance(thing, dict):
         return {key: convert(member) for key, member in thing.items()}
     if isinstance(thing, tuple) and kind is not torch.Size:
-        members = [convert(member) for member in thing]
-        return kind(*members) if hasattr(thing, "_fields") else kind(members)
-    return thing
+        converted = [convert(member) for member in thing]
+        return kind(*converted) if hasattr(thing, "_fields") else kind(converted)
+    return [convert(member) for member in thing] if _is_sequence(thing) else thing
+
+
+def _is_sequence(thing: Any) -> bool:
+    return isinstance(thing, Sequence) and not isinstance(thing, ATOMS)
 
 
 def paired(stored: Any, given: Any) -> Iterator[tuple[Any, Tensor]]:
@@ -121,7 +188,7 @@ def paired(stored: Any, given: Any) -> Iterator[tuple[Any, Tensor]]:
     elif isinstance(given, dict):
         for key, member in given.items():
             yield from paired(stored[key], member)
-    elif isinstance(given, (tuple, list)):
+    elif _is_sequence(given):
         for one, other in zip(stored, given, strict=True):
             yield from paired(one, other)
     elif isinstance(given, slice):
@@ -133,30 +200,58 @@ def reconstructed(thing: Any, kind: type, convert: Callable[[Any], Any], memo: d
     memo = {} if memo is None else memo
     if isinstance(thing, kind):
         return convert(thing)
-    if id(thing) in memo or not _holds(thing, kind, set()):
+    if id(thing) in memo or not _holds(thing, kind, {}):
         return memo.get(id(thing), thing)
-    if type(thing) in (tuple, list, dict) or isinstance(thing, tuple):
-        return rebuild(thing, lambda member: reconstructed(member, kind, convert, memo))
+
+    def again(member: Any) -> Any:
+        return reconstructed(member, kind, convert, memo)
+
+    if isinstance(thing, tuple):
+        return rebuild(thing, again)
     if isinstance(thing, (set, frozenset)):
-        return type(thing)(reconstructed(member, kind, convert, memo) for member in thing)
+        return type(thing)(again(member) for member in thing)
+    if isinstance(thing, MappingProxyType):
+        return MappingProxyType({key: again(member) for key, member in thing.items()})
+    if not is_collection(thing) and not dataclasses.is_dataclass(thing) and not attributes(thing):
+        return pytree_rebuilt(thing, [again(member) for _, member in members(thing)])
     new = memo[id(thing)] = copy(thing)
-    if isinstance(thing, Mapping):
-        for key, member in thing.items():
-            new[key] = reconstructed(member, kind, convert, memo)
-        return new
-    names = [f.name for f in dataclasses.fields(thing)] if dataclasses.is_dataclass(thing) else list(vars(thing))
-    for name in names:
-        object.__setattr__(new, name, reconstructed(getattr(thing, name, None), kind, convert, memo))
+    _refill(new, thing, again)
     return new
 
 
-def _holds(thing: Any, kind: type, seen: set[int]) -> bool:
+def _refill(new: Any, thing: Any, again: Callable[[Any], Any]) -> None:
+    """Put the converted members and attributes of an object into a copy of it."""
+    own = attributes(thing)
+    if isinstance(thing, MutableMapping):
+        keys = [again(key) for key in thing]
+        if any(key is not old for key, old in zip(keys, thing, strict=True)):
+            new.clear()
+        for key, member in zip(keys, thing.values(), strict=True):
+            new[key] = again(member)
+    elif isinstance(thing, MutableSequence) or (is_collection(thing) and type(thing).__module__ == "numpy"):
+        for i, member in enumerate(thing):
+            new[i] = again(member)
+    elif is_collection(thing) and not own:
+        raise TypeError(f"{type(thing).__name__} takes no other members")
+    if dataclasses.is_dataclass(thing):
+        own = {f.name: getattr(thing, f.name, None) for f in dataclasses.fields(thing)} | own
+    for name, member in own.items():
+        converted = again(member)
+        if converted is not member:
+            object.__setattr__(new, name, converted)
+
+
+def _holds(thing: Any, kind: type, seen: dict[int, Any]) -> bool:
     if isinstance(thing, kind):
         return True
-    if id(thing) in seen:
+    if type(thing) in PLAIN or id(thing) in seen:
         return False
-    seen.add(id(thing))
-    return any(_holds(member, kind, seen) for _, member in children(thing))
+    seen[id(thing)] = thing
+    if any(_holds(member, kind, seen) for _, member in members(thing)):
+        return True
+    if type(thing) in _BUILTIN or isinstance(thing, ATOMS) or not is_collection(thing):
+        return False
+    return any(_holds(member, kind, seen) for member in attributes(thing).values())
 
 
 def put_in(result: Any, tensors: Mapping[int, Tensor]) -> Any:
@@ -168,4 +263,14 @@ def put_in(result: Any, tensors: Mapping[int, Tensor]) -> Any:
 
 def fresh_copy(thing: Any) -> Any:
     """The same with its own tensors, so that what a model does to them stays without consequence."""
-    return replace_tensors(thing, lambda tensor: tensor.detach().clone().requires_grad_(tensor.requires_grad))
+    copies: dict[int, Tensor] = {}
+
+    def own(tensor: Tensor) -> Tensor:
+        if id(tensor) not in copies:
+            copies[id(tensor)] = tensor.detach().clone().requires_grad_(tensor.requires_grad)
+        return copies[id(tensor)]
+
+    try:
+        return reconstructed(thing, Tensor, own)
+    except Exception:  # an object of the user's that can't be copied is given as it is
+        return replace_tensors(thing, own)

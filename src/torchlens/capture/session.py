@@ -17,7 +17,7 @@ from . import rng
 from .calls import TorchCalls
 from .changes import between
 from .choose import Chooser
-from .containers import tensors_in
+from .containers import Unseen, tensors_in
 from .dispatcher import Completeness, Fallback, Watcher, Witness
 from .following import Following
 from .gradients import Gradients
@@ -74,7 +74,7 @@ def run_traced(
     error = None
     try:
         with no_torch_function():
-            for path, tensor in input_tensors(args, kwargs):
+            for path, tensor in input_tensors(args, kwargs, trace.warnings):
                 tracer.identity.add_input(tensor, path)
             args, kwargs = tracer.told((args, kwargs))
         if options.check_completeness:
@@ -139,10 +139,24 @@ def transform_of(options: Options) -> Transform | None:
     return Transform(options.activation_postfunc, raw, device, dtype)
 
 
-def input_tensors(args: list[Any], kwargs: dict[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    yield from tensors_in(args)
+def input_tensors(
+    args: list[Any], kwargs: dict[str, Any], warnings: list[str] | None = None
+) -> list[tuple[str, Tensor]]:
+    """The tensors among the arguments, each with its path; in which of them tensors may be hidden is a warning."""
+    unseen: list[Unseen] = []
+    found = tensors_in(args, unseen)
     for name, argument in kwargs.items():
-        yield from ((name + path, tensor) for path, tensor in tensors_in(argument))
+        hidden: list[Unseen] = []
+        found += [(name + path, tensor) for path, tensor in tensors_in(argument, hidden)]
+        unseen += [each._replace(path=name + each.path) for each in hidden]
+    if warnings is not None:
+        warnings += [
+            f"the input {path or 'as a whole'} ({what}) can't be looked into: the tensors in it are logged as sources, "
+            "not as inputs; give the model a list, a dict or an object with attributes"
+            for path, what, holds in unseen
+            if holds
+        ]
+    return found
 
 
 def describe_modules(model: nn.Module, trace: Trace) -> list[nn.Module]:

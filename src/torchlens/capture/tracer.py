@@ -27,7 +27,7 @@ from .._torch import (
     no_torch_function,
 )
 from .calls import NO_SUBCLASS, TENSOR_ONLY, TorchCalls
-from .containers import PLAIN, all_plain, flat_tensors, paired, put_in, rebuild, reconstructed, tensors_in
+from .containers import PLAIN, Unseen, all_plain, flat_tensors, paired, put_in, rebuild, reconstructed, tensors_in
 from .functions import EDIT, KNOWN, OUTPUT, RAISED, Function
 from .identity import UNVERSIONED, Identity, Residents
 from .keeping import Keeper
@@ -598,12 +598,18 @@ class Tracer(TorchCalls):
             self.identity.look_at_steady()
             entries: dict[int, Value] = {}
             self._arguments = []
-            for path, tensor in tensors_in(result):
+            unseen: list[Unseen] = []
+            for path, tensor in tensors_in(result, unseen):
                 origin = self.identity.value_of(tensor)
                 value = self.identity.add_output(tensor, origin, len(calls), path)
                 calls.append(Call(OUTPUT, (origin,), NO_KWARGS, (value,), (), -1, (), 0, None, _NO_STATE))
                 self.tell()
                 entries.setdefault(id(tensor), value)
+            self.trace.warnings += [
+                f"the model returned {what}{f' at {path}' if path else ''}, which can't be looked into: what it gives "
+                "is not logged as an output"
+                for path, what, _ in unseen
+            ]
             try:
                 self.trace.output = reconstructed(result, Tensor, lambda tensor: entries[id(tensor)])
             except Exception as raised:  # whatever the copying of the user's object raises, the log is whole without it
