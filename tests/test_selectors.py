@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 import torchlens as tl
+from torchlens import selectors
 from torchlens.fastlog import Recorder, dry_run, load, record
 from torchlens.selectors import NO, YES, Modules, Seen, Selection, compile
 
@@ -466,3 +468,40 @@ def test_outputs_are_counted_with_those_that_no_record_tells_of(tmp_path: Path) 
     with pytest.warns(tl.SeveralOutputsWarning, match=r"'inner\[3\]', 'inner\[4\]'"):
         log["inner"]
     assert "inner[3]" in log["sin_1"].lookup_keys
+
+
+def test_a_new_kind_is_known_everywhere_once_this_file_knows_it(
+    model: nn.Module, full: tl.ModelLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The done-when of a new kind: nothing but `selectors.py` has to learn of it."""
+
+    @dataclass(frozen=True)
+    class Between:
+        first: int
+        last: int
+
+    class Numbers(selectors.Kind):
+        def answer(self, seen: Seen) -> selectors.Answer:
+            between: Any = self.said
+            return selectors.ASK if seen.number is None else YES if between.first <= seen.number < between.last else NO
+
+        def places(self, graph: Any, asked: Any) -> set[int]:
+            between: Any = self.said
+            return set(range(between.first, between.last))
+
+    check, kind_of = selectors._checked, selectors._kind_of
+    monkeypatch.setattr(selectors, "_checked", lambda s, *given: s if type(s) is Between else check(s, *given))
+    monkeypatch.setattr(selectors, "_kind_of", lambda s, *by: Numbers(s) if type(s) is Between else kind_of(s, *by))
+    few: Any = Between(3, 5)
+    expected = ["matmul_1_3", "softmax_1_4"]
+    assert [op.label for op in full.select(few)] == expected
+    assert tl.log_forward_pass(model, X, layers_to_save=few).op_labels == expected
+    graded = tl.log_forward_pass(model, X, save_gradients=few)
+    graded["logits"].activation.sum().backward()
+    assert [op.label for op in graded.all_ops if op.gradient is not None] == expected
+    assert [r.label for r in record(model, X, keep_op=few)] == expected
+    with Recorder(model, keep_op=tl.any_of(few)) as recorder:
+        recorder.log(X)
+    assert [r.label for r in recorder.recording] == expected
+    one: Any = Between(4, 5)
+    assert full[one].label == "softmax_1_4" and torch.equal(tl.pluck(model, X, one), full[4].activation)

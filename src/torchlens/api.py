@@ -82,9 +82,10 @@ def log_forward_pass(
         input_args: one tensor, or a list or tuple of positional arguments. A model that takes a list, a dict or another
             container as its only argument gets it inside a list: `[batch]`.
         input_kwargs: keyword arguments.
-        layers_to_save: "all" keeps every value, None only the metadata. Otherwise what to keep: labels, module
-            addresses (what the module returned), numbers over the whole graph, parts of labels ("conv"), functions of
-            the operation's record, or a list of these. The log then lists what was saved. Labels and numbers are known
+        layers_to_save: "all" keeps every value, None only the metadata. Otherwise selectors: labels, module
+            addresses ("fc:2", "attn[1]"), patterns ("h.*.attn"), module classes, numbers over the whole graph, parts of
+            labels ("conv"), functions of the operation's record, `all_of`, `any_of`, or a list of these; the guide on
+            choosing layers has them all. The log then lists what was saved. Labels and numbers are known
             only when the forward pass is over: until then, a label keeps all layers of its type, a number all layers.
         activation_postfunc: a function of each saved value; what it returns is in `layer.transformed_activation`.
         save_raw_activation: False keeps only what the function returned.

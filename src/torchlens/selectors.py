@@ -92,8 +92,21 @@ class Selection:
     @classmethod
     def checked(cls, wanted: Any, argument: str) -> Selection:
         """A selection from what a user gave as `argument`: one selector, or a list, tuple or set of them."""
-        several = isinstance(wanted, Iterable) and not isinstance(wanted, (str, type)) and not callable(wanted)
-        return cls(tuple([_checked(selector, argument) for selector in (wanted if several else [wanted])]), argument)
+        given = wanted if is_several(wanted) else [wanted]
+        return cls(tuple([_checked(selector, argument) for selector in given]), argument)
+
+
+def is_several(wanted: Any) -> bool:
+    """Is this a list, tuple or set of selectors, rather than one?"""
+    return isinstance(wanted, Iterable) and not isinstance(wanted, (str, type)) and not callable(wanted)
+
+
+def is_selector(thing: Any) -> bool:
+    try:
+        _checked(thing, "")
+    except ArgumentError:
+        return isinstance(thing, str)
+    return True
 
 
 #: Of no selectors.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from ..errors import ArgumentError, LayerNotFoundError, SeveralOutputsWarning
 from ..log.apply_selection import apply_selection
 from ..log.model_log import ModelLog
 from ..options import Options
-from ..selectors import Returned, Selection, compile, described
+from ..selectors import Returned, Selection, compile, described, is_several
 from ..words import counted
 from .recorder import Recorder
 from .recording import Record
@@ -44,7 +44,6 @@ def pluck(
             tensors that a module returned, the second), labels, numbers. A selector must mean one operation. If all
             are modules, the forward pass ends when the last of them has returned; otherwise it runs to the end.
     """
-    several = isinstance(layers, Iterable) and not isinstance(layers, (str, type))
     selection = Selection.checked(layers, "layers")
     if not selection.selectors:
         raise ArgumentError("layers: an empty list chooses nothing")
@@ -56,7 +55,7 @@ def pluck(
         found = _from_modules(model, input_args, input_kwargs, modules, random_seed)
     else:
         found = _from_log(model, input_args, input_kwargs, selection, random_seed)
-    return found if several else found[selection.selectors[0]]
+    return found if is_several(layers) else found[selection.selectors[0]]
 
 
 def _from_modules(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -23,7 +22,7 @@ from ..capture.within import trace_of
 from ..errors import ArgumentError, FidelityWarning, PassNeededError
 from ..graph.graph import Graph
 from ..options import Options
-from ..selectors import Combination, Selection, Selector, numbered
+from ..selectors import Selection, Selector, is_selector, numbered
 from ..words import human_size
 from . import text
 from .accessor import Accessor
@@ -128,7 +127,7 @@ class ModelLog(Tabular, Aliased):
         if hasattr(key, "__index__") and not isinstance(key, type):
             listed = self.graph.listed
             return self._op(listed[numbered(key.__index__(), len(listed))])
-        if not (isinstance(key, (str, re.Pattern)) or callable(key) or isinstance(key, Combination)):
+        if not is_selector(key):
             raise TypeError(f"a log is indexed by a name, a number or a slice, not {key!r}")
         places = self._lookup.single(key, quietly=quietly)
         return self._op(places[0]) if len(places) == 1 else LayerLog(self.graph, self.graph.layers[places[0]])
