@@ -26,6 +26,7 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental import proxy_tensor as _proxy_tensor
 from torch.jit._builtins import _get_builtin_table
+from torch.multiprocessing import reductions as _reductions
 from torch.nn import Module
 from torch.nn import parameter as _parameter
 from torch.nn.modules import module as _module
@@ -42,6 +43,7 @@ __all__ = [
     "OpOverloadPacket",
     "ScriptFunction",
     "Stance",
+    "StorageWeakRef",
     "UninitializedTensorMixin",
     "any_autocast",
     "any_global_hook",
@@ -59,6 +61,7 @@ __all__ = [
     "hook_node_output",
     "inside_compiled",
     "is_functorch_wrapped",
+    "is_lazy_copy",
     "is_overriding",
     "jagged_parts",
     "known_to_scripts",
@@ -98,6 +101,9 @@ LIBRARY_FOLDERS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__f
 #: The code that runs when a module is called, before its forward does: the outer function and the inner one.
 MODULE_CALL = torch.nn.Module._wrapped_call_impl.__code__
 MODULE_CALL_INSIDE = torch.nn.Module._call_impl.__code__
+
+#: Lets go of a storage's memory, but not of the address of what describes it. `expired()` tells when it is gone.
+StorageWeakRef: Any = _reductions.StorageWeakRef
 
 #: What `torch.jit.script` makes of a function.
 ScriptFunction: Any = _C.ScriptFunction
@@ -209,6 +215,10 @@ def _knows_autocast(device: str) -> bool:
     except RuntimeError:
         return False
     return True
+
+
+#: Does a tensor share its memory with lazy copies, or is it one?
+is_lazy_copy: Callable[[Tensor], bool] = getattr(_C, "_is_cow_tensor", lambda tensor: False)
 
 
 def data_address(tensor: Tensor) -> int:

@@ -86,6 +86,21 @@ class TorchCalls(TorchFunctionMode):
         """`result` is another name for what `tensor` holds; returns it."""
         raise NotImplementedError
 
+    def alias(self, tensor: Tensor, result: Tensor) -> None:
+        """`result` was made of `tensor`, out of sight, and shows its memory."""
+        if not self.busy and not self.aside:
+            self.rename(tensor, result)
+
+    def constructed(self, tensor: Tensor, data: Any) -> None:
+        """`torch.Tensor(data)`, or a subclass of it, was called."""
+        if isinstance(data, Tensor):
+            self.alias(data, tensor)
+
+    def adopt(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """`tensor.set_(storage)` was called, which the dispatcher sees: make the call."""
+        with self.bookkeeping():
+            return func(*args, **kwargs)
+
     def before_swap(self, one: Tensor, other: Tensor) -> None:
         """Two tensors are about to exchange all that they are."""
         raise NotImplementedError

@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from .._torch import LIBRARY_FOLDERS, HigherOrderOperator, call_without, higher_order_kernel, no_torch_function
 from .containers import flat_tensors
+from .functions import QUESTIONS
 
 if TYPE_CHECKING:
     from .calls import TorchCalls
@@ -35,6 +36,9 @@ EXPLAINED = {
     "aten.set_.source_Storage_storage_offset", "profiler._record_function_enter_new.default",
     "profiler._record_function_exit._RecordFunction",
 }  # fmt: skip
+
+#: Operations that give a tensor the memory of a storage.
+_ADOPTING = {"aten.set_.source_Storage", "aten.set_.source_Storage_storage_offset"}
 
 #: Operations whose result is their argument under another name.
 _RENAMED = {"aten.detach.default", "aten.alias.default", "aten.lift_fresh.default"}
@@ -115,6 +119,8 @@ class Fallback(Watcher):  # type: ignore[no-untyped-call]
         with no_torch_function():
             if not self.tracer.busy and name in _RENAMED:
                 return self.tracer.rename(args[0], func(*args, **(kwargs or {})))
+            if not self.tracer.busy and name in _ADOPTING:
+                return self.tracer.adopt(func, args, kwargs or {})
             if not self.tracer.busy and not name.startswith("profiler."):
                 return self.tracer.record(func, args, kwargs or {})
             return func(*args, **(kwargs or {}))
@@ -158,7 +164,7 @@ class Witness(Watcher):  # type: ignore[no-untyped-call]
         from_data = all(self.origins.is_made(tensor) for tensor in used) or name == "aten.lift_fresh.default"
         if from_data and isinstance(result, Tensor):  # made from Python's data: a source, and in the log as such
             self.origins.add_made(result)
-        elif used and name not in EXPLAINED:
+        elif used and name not in EXPLAINED and name.split(".")[1] not in QUESTIONS:
             self.found.missed.append(MissedOperation(name, *user_line()))
 
 

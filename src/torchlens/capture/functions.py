@@ -30,6 +30,7 @@ class Function:
     """A torch function and how to treat a call of it."""
 
     __slots__ = (
+        "brings_in",
         "check",
         "communicates",
         "escapes",
@@ -68,6 +69,7 @@ class Function:
         self.communicates = False  # with other processes
         self.foreign = False  # an operator of somebody else's: it may write where its schema does not say so
         self.uncounted = name in _UNCOUNTED  # lets two tensors share memory without counting each other's writes
+        self.brings_in = name in _BRINGS_IN  # makes a tensor of data that are not torch's, or in memory that is not
         self.reaches_beyond = name in _REACHES_BEYOND  # depends on memory that its argument does not show
         self.escapes = name in _ESCAPES  # hands out the memory, so that later writes are invisible
         self.touches_memory = self.escapes or self.reaches_beyond
@@ -95,6 +97,7 @@ def meet(func: Any) -> Function:
     """Classify a torch function that is not in KNOWN, and put it there."""
     function = KNOWN[func] = _classify(func)
     special = function.uncounted or function.foreign or function.touches_memory or function.communicates
+    special = special or function.brings_in
     plain = function.treatment is Treatment.RECORD and not special and not (function.random and not function.switch)
     function.simple = plain and (function.written is None or function.switch is not None)
     function.question = function.treatment is Treatment.IGNORE and not isinstance(func, FunctionType)
@@ -113,7 +116,7 @@ def _classify(func: Any) -> Function:
         return _property(func, name)
     if name in _OPAQUE:
         return Function(name, func, Treatment.OPAQUE)
-    if name in _IGNORE:
+    if name in QUESTIONS:
         return Function(name, func, Treatment.IGNORE)
     function = Function(name, func)
     if isinstance(func, FunctionType) and name not in _ONE_CALL and not function.escapes:
@@ -161,7 +164,7 @@ TENSOR_PROPERTIES = {"data", "grad", "T", "mT", "H", "mH", "real", "imag"}
 
 # Questions about a tensor that models ask often. Any function that returns no tensor is left out of the log;
 # these are only spared the bookkeeping.
-_IGNORE = {
+QUESTIONS = {
     "__dlpack_device__", "__hash__", "__len__", "_assert", "_assert_async", "_is_view", "can_cast", "dense_dim",
     "device", "dim", "dim_order", "element_size", "get_default_dtype", "get_device", "has_names", "is_coalesced",
     "is_complex", "is_conj", "is_contiguous", "is_distributed", "is_floating_point", "is_inference", "is_neg",
@@ -186,6 +189,8 @@ _ESCAPES = {
 }  # fmt: skip
 
 _UNCOUNTED = {"data", "set_"}
+
+_BRINGS_IN = {"as_tensor", "asarray", "from_file", "new", "new_tensor", "tensor"}
 
 _TORCHS_OWN = {
     "_c10d_functional", "_c10d_functional_autograd", "aten", "c10d", "fsdp", "mkldnn", "onednn", "prims", "quantized",

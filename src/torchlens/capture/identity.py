@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from .._torch import UninitializedTensorMixin
+from .._torch import UninitializedTensorMixin, data_address, is_lazy_copy
 from .functions import ALIAS_UPDATE, IMPLICIT_VIEW, UNEDITED, UNWRAP, WRAP, Function
-from .keeping import Keeper, address_of, copied, is_plain, layout_of, memory_behind
+from .keeping import Keeper, address_of, copied, is_plain, layout_of, lies_outside, memory_behind
 from .observer import Observer
 from .origins import Origins
 from .records import NO_KWARGS, UNREAD, Layout, TensorInfo, Trace, Value, facts_of
@@ -32,6 +32,7 @@ Residents = dict[int, tuple[Tensor, str, TensorInfo]]
 _PLAIN_BEHAVIOUR = Tensor.__torch_function__.__func__  # type: ignore[attr-defined]
 
 UNVERSIONED = -1  # memory made in inference mode counts no writes
+SHARED = -2  # memory that others write to as well, who count nothing
 
 #: Torch frees a graph of nodes that Python has seen by recursion: more of them than this could overflow the stack.
 MOST_GRAD_FNS = 8_000
@@ -49,7 +50,7 @@ _new_write = tuple.__new__  # a third of the time that `_Write(...)` takes
 class _Export(NamedTuple):
     value: Value
     address: int  # of its storage
-    offset: int  # of the tensor in the storage
+    layout: Layout | None
 
 
 class _Inner(NamedTuple):
@@ -85,15 +86,17 @@ class Identity:
         self.steady: dict[int, Value] = {}  # parameters that nobody has written to; they get into `live` when need be
         self.writes: dict[int, list[_Write]] = {}  # by storage
         self.unversioned: set[int] = set()  # storages with an alias whose writes are not counted, such as x.data
-        self.exposed: set[int] = set()  # storages that someone outside torch can write to
+        self.exposed: set[int] = set()  # storages that were handed out: someone outside torch can write to them
+        self.shared: set[int] = set()  # storages over memory that came from outside, likewise
         self.snapshots: dict[int, Tensor] = {}  # what exposed memory held, by value, where that is not kept anyway
         self.exports: dict[int, _Export] = {}  # what was handed out, by where it begins
         self.returned: dict[int, tuple[ref[Tensor], Value, Value]] = {}  # arguments that a call returned as they were
         self.unedited: dict[int, tuple[ref[Tensor], Value]] = {}  # tensors whose value another one holds now
+        self.handed_out: dict[int, _Export] = {}  # the same by storage
         self.mirrors: dict[int, tuple[int, int]] = {}  # storages over the memory of others: which, where they begin
         self.param_values: dict[int, list[Value]] = {}  # by storage
         self.buffers = {info.address for _, role, info in residents.values() if role == "buffer"}
-        self.origins: Origins | None = None  # if completeness is checked
+        self.origins: Origins | None = None  # of the tensors that no recorded call made
         self.below = False  # at the dispatcher, where a tensor has no history yet
         self.inner: dict[int, _Inner] = {}  # tensors that others hold, by id and by storage
         self.plain_buffers: dict[int, tuple[int, int]] = {}  # their versions and storages, by id
@@ -107,7 +110,7 @@ class Identity:
                 self.steady[key] = self._add_param(tensor, info, memory)
             elif role == "param" and not isinstance(tensor, UninitializedTensorMixin):
                 self._bind_param(tensor, self._add_param(tensor, info, memory))
-            elif memory is not None and info.shape is not None and len(info.shape) == 1 and is_plain(tensor):
+            elif memory is not None and info.shape is not None and len(info.shape) == 1 and _is_plain_here(tensor):
                 self.plain_buffers[key] = (version_of(tensor), memory)  # of more dimensions it may lie in any order
 
     # ---- lookup ---------------------------------------------------------------------------------------------
@@ -118,9 +121,11 @@ class Identity:
         if entry is None or entry[0]() is not tensor:
             return self._plain_buffer(tensor) or self._unknown(tensor)
         _, value, version = entry
-        if version != UNVERSIONED and tensor._version != version:
+        if version >= 0 and tensor._version != version:
             return self._changed(tensor, value)
-        if (version == UNVERSIONED or self.unversioned) and self._writes_since(value.index, tensor):
+        if version == SHARED and _differ(self._held(value), tensor):
+            return self._changed(tensor, value)
+        if (version < 0 or self.unversioned) and self._writes_since(value.index, tensor):
             return self._changed(tensor, value)
         if self.exposed and address_of(tensor) in self.exposed and _differ(self._held(value), tensor):
             return self._changed(tensor, value)
@@ -156,7 +161,7 @@ class Identity:
         values.append(value)
         if self.untold is not None:
             self.untold.append((value, tensor))
-        if self.exposed and not self.keeping and address_of(tensor) in self.exposed:
+        if not self.keeping and (self.exposed or self.shared) and self._may_change(tensor):
             self._snapshot(tensor, value)
         self.bind(tensor, value)
         if type(tensor) is not Tensor:
@@ -180,6 +185,7 @@ class Identity:
         """Record a tensor that the model is called with."""
         first = self.current(tensor)
         self.keeper.mark_foreign(tensor)
+        self.note_origin(tensor)
         self.new_value(tensor, "input", address=path)
         if first is not None:  # the same tensor given twice: what uses it uses the first
             self.bind(tensor, first)
@@ -203,6 +209,8 @@ class Identity:
             version = tensor._version
         except RuntimeError:
             version = UNVERSIONED
+        if self.shared and address_of(tensor) in self.shared:
+            version = SHARED
         entry = self.live[id(tensor)] = (ref(tensor), value, version)
         self.bound.append(entry)
 
@@ -247,17 +255,29 @@ class Identity:
 
     def expose(self, tensor: Any) -> None:
         """The memory of `tensor` is about to be handed out: from now on it is foreign, and may change unseen."""
-        address = address_of(tensor) if isinstance(tensor, Tensor) else None
+        address = self.keeper.guard(tensor) if isinstance(tensor, Tensor) else None
         if address is not None:
             for observer in self.observers:
                 observer.before_write(tensor)
-            value, layout = self.value_of(tensor), layout_of(tensor)
-            self.exports[own_memory(tensor)] = _Export(value, address, layout.offset if layout else 0)
+            export = _Export(value := self.value_of(tensor), address, layout_of(tensor))
+            self.exports[own_memory(tensor)] = self.handed_out[address] = export
             if not self.keeping:
                 self._snapshot(tensor, value)
             self.foreign.add(address)
             self.exposed.add(address)
             self.watchful = True
+
+    def note_origin(self, tensor: Any) -> None:
+        """If this tensor lies in memory that came from outside torch, that may change unseen from now on."""
+        if isinstance(tensor, Tensor) and lies_outside(tensor):
+            address = self.keeper.guard(tensor)
+            if address is not None:
+                self.foreign.add(address)
+                self.shared.add(address)
+
+    def _may_change(self, tensor: Tensor) -> bool:
+        address = address_of(tensor)
+        return address in self.exposed or address in self.shared
 
     def _snapshot(self, tensor: Tensor, value: Value) -> None:
         copy = copied(tensor)
@@ -293,6 +313,9 @@ class Identity:
             layout = layout_of(tensor)
         if address is not None:
             self.writes.setdefault(address, []).append(_new_write(_Write, (value, layout, reshapes)))
+        entry = self.live.get(id(tensor)) if self.below else None
+        if entry is not None and entry[2] >= 0:  # torch counts a write when the dispatcher is done with it
+            self.live[id(tensor)] = (entry[0], value, entry[2] + 1)
 
     def before_swap(self, one: Tensor, other: Tensor) -> None:
         """Two tensors are about to exchange all that they are."""
@@ -322,10 +345,26 @@ class Identity:
 
     def note_alias(self, tensor: Tensor) -> None:
         """`tensor.data` was taken or given, or memory by `set_`: writes through the other one are not counted."""
-        address = address_of(tensor)
+        address = self.keeper.guard(tensor)
         if address is not None:
             self.unversioned.add(address)
             self.watchful = True
+
+    def adopt(self, tensor: Tensor) -> None:
+        """`tensor` was given the memory of a storage: that of another tensor, a copy of it, or data from elsewhere."""
+        self.steady.pop(id(tensor), None)
+        self.live.pop(id(tensor), None)
+        if address_of(tensor) in self.handed_out:
+            self.note_alias(tensor)
+            self.value_of(tensor)
+            return
+        exports = reversed(self.handed_out.values())
+        value = next((e.value for e in exports if _differ(self._held(e.value), tensor) is False), None)
+        if value is not None:  # as a pickle
+            self.bind(tensor, value)
+        elif self.origins is not None:
+            self.origins.add_made(tensor)
+            self.origins.add_data(tensor, None, bool(self.exports))
 
     def _writes_since(self, index: int, tensor: Tensor) -> list[_Write]:
         """The writes to the memory of `tensor` after the value with this index was recorded.
@@ -347,11 +386,11 @@ class Identity:
     def _changed(self, tensor: Tensor, value: Value) -> Value:
         """The memory of `tensor` may have been overwritten through another tensor since `value` was recorded."""
         writes = self._writes_since(value.index, tensor)
-        address, layout = self._place(tensor)
+        _, layout = self._place(tensor)
         over = [write for write in writes if not write.reshapes and _overlap(write.layout, layout)]
         if not over:
             # Either the write was elsewhere in the same memory, or none was seen: then only the value can tell.
-            if (writes and address not in self.exposed) or _differ(self._held(value), tensor) is False:
+            if (writes and not self._may_change(tensor)) or _differ(self._held(value), tensor) is False:
                 self.bind(tensor, value)
                 return value
             self.trace.warnings.append(
@@ -387,6 +426,7 @@ class Identity:
                 value = self._add_param(tensor, info, address_of(tensor))
                 self._bind_param(tensor, value)
             else:
+                self.note_origin(tensor)
                 value = self.new_value(tensor, "buffer", address=info.address)
             writes = self._writes_since(-1, tensor) if self.writes else []
             if not writes:
@@ -398,7 +438,7 @@ class Identity:
         for param in list(self.steady.values()):  # what this may share memory with
             assert isinstance(param.kept, Tensor)
             self._unsettle(param.kept)
-        base, layout = self._aliases.find(tensor) or self._exported(tensor) or (None, None)
+        base, layout = self._aliases.find(tensor) or self._exported(tensor) or self._kept_as(tensor) or (None, None)
         same = layout == layout_of(tensor) is not None and not _behaves_differently(tensor)
         if base is not None and same and base.dtype == tensor.dtype:
             self.bind(tensor, base)
@@ -414,15 +454,11 @@ class Identity:
         if inner and known is not None and (known is tensor or address_of(known) == memory is not None):
             value = self.synthesize(UNWRAP, (inner.holder,), {"attribute": inner.name}, known, "op", None)
             return value if known is tensor else self._unknown(tensor)
-        if self.origins is not None and not self.below:  # constants of compiled code first show themselves below
-            self.origins.add_used(tensor, bool(self.exports))
-        if _node_of(tensor) is not None:
-            self.trace.warnings.append(
-                f"a tensor of shape {tuple(facts_of(tensor)[0])} was computed by something that could not be seen "
-                "(a compiled extension, a thread of another library, code before the forward pass); it is logged as a "
-                "'source'"
-            )
+        history = _node_of(tensor) is not None
+        if self.origins is not None and (history or not self.below):  # constants of compiled code show themselves below
+            self.origins.add_used(tensor, bool(self.exports), history)
         self.keeper.mark_foreign(tensor)
+        self.note_origin(tensor)
         return self.new_value(tensor, "source")
 
     def _wrapped(self, tensor: Tensor) -> Value:
@@ -435,16 +471,58 @@ class Identity:
         return self.synthesize(WRAP, parents, making | geometry, tensor, "op", None)
 
     def _exported(self, tensor: Tensor) -> tuple[Value, Layout | None] | None:
-        """The value that came back from NumPy, or by way of DLPack, as this tensor, if it did."""
-        address = address_of(tensor)
-        if not self.exports or address is None or tensor.untyped_storage().resizable():
+        """The value that was handed out and came back as this tensor, if it did: as a storage, from NumPy or by way of
+        DLPack."""
+        address = self.keeper.guard(tensor) if self.exports else None
+        if address is None:
             return None
-        export = self.exports.get(tensor.data_ptr())
-        if export is None:
+        if address in self.handed_out:
+            return self.handed_out[address][::2]
+        export = self.exports.get(tensor.data_ptr()) if lies_outside(tensor) else None
+        if export is None or not self.keeper.is_there(export.address):
             return None
-        self.mirrors[address] = (export.address, export.offset)
+        self.mirrors[address] = (export.address, export.layout.offset if export.layout else 0)
         self.unversioned |= {address, export.address}
         return export.value, layout_of(tensor) if export.value.shape == tensor.shape else None
+
+    def _kept_as(self, tensor: Tensor) -> tuple[Value, Layout | None] | None:
+        """The value that is kept in the same memory: what a log inside the model has kept is a lazy copy as well."""
+        if not is_lazy_copy(tensor):
+            return None
+        for value in reversed(self.trace.values):
+            kept = value.kept
+            if isinstance(kept, Tensor) and is_lazy_copy(kept) and data_address(kept) == data_address(tensor):
+                return value, layout_of(kept)
+        return None
+
+    def is_back(self, tensor: Tensor) -> bool:
+        """Does this tensor lie in memory that another one had handed out?"""
+        return lies_outside(tensor) and self._exported(tensor) is not None
+
+    def brought_in(self, tensor: Tensor, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """A tensor was made of data from outside torch. Returns the arguments, with the values that these are."""
+        self.note_origin(tensor)
+        found = [self._exported_array(argument, tensor) for argument in args] if self.exports else []
+        if any(found):
+            return tuple([value or argument for value, argument in zip(found, args, strict=True)])
+        if self.origins is not None:
+            self.origins.add_data(tensor, [*args, *kwargs.values()], bool(self.exports))
+        return args
+
+    def constructed(self, tensor: Tensor, data: Any) -> None:
+        """`torch.Tensor(data)` was called, which no torch function mode sees, with data of Python's or NumPy's."""
+        if self.origins is not None and not lies_outside(tensor):
+            self.origins.add_made(tensor)
+            self.origins.add_data(tensor, () if data is None else data, bool(self.exports))
+
+    def _exported_array(self, array: Any, copy: Tensor) -> Value | None:
+        """The value that was handed out as this array, of which `copy` was made, if it still is what it was."""
+        if type(array).__module__ != "numpy" or not hasattr(array, "__array_interface__"):
+            return None
+        export = self.exports.get(array.__array_interface__["data"][0])
+        if export is None or not self.keeper.is_there(export.address):
+            return None
+        return export.value if _differ(self._held(export.value), copy) is False else None
 
     def _plain_buffer(self, tensor: Tensor) -> Value | None:
         """As `_unknown`, in short, for a buffer that lies plainly and that nobody has written to: a batch norm uses
@@ -520,7 +598,7 @@ class _AliasIndex:
         found = None
         for reference, value in reversed(self.by_storage.get(address, ()) if address is not None else ()):
             known = reference()
-            if known is None or address_of(known) != address:
+            if known is None or known is tensor or address_of(known) != address:
                 continue
             if layout_of(known) == layout is not None and known.dtype == tensor.dtype:
                 return value, layout
@@ -579,6 +657,11 @@ def _fills(saved: Tensor, memory: int) -> bool:
     return memory >= 0 and saved.nbytes == memory
 
 
+def _is_plain_here(tensor: Tensor) -> bool:
+    """Does a tensor lie in torch's own memory, as it is?"""
+    return is_plain(tensor) and not lies_outside(tensor)
+
+
 def _overlap(one: Layout | None, other: Layout | None) -> bool:
     """Do two layouts of the same memory have an element in common?"""
     if one is None or other is None or one.itemsize != other.itemsize:
@@ -596,6 +679,6 @@ def _differ(saved: Tensor | None, tensor: Tensor) -> bool | None:
         if saved is None or saved.shape != tensor.shape or (saved.dtype, saved.device) != (tensor.dtype, tensor.device):
             return None
         now = tensor.detach()
-        return not bool(((saved == now) | ((saved != saved) & (now != now))).all())
+        return not saved.equal(now) and not bool(((saved == now) | ((saved != saved) & (now != now))).all())
     except RuntimeError:
         return None  # sparse, fake, nested: not to be compared

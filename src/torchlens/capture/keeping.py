@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, is_grad_enabled
 from torch.nn import Parameter
 
-from .._torch import FakeTensor, as_class, lazy_copy, neg_view, set_grad_enabled, storage_address
+from .._torch import FakeTensor, StorageWeakRef, as_class, lazy_copy, neg_view, set_grad_enabled, storage_address
 from . import rng
 from .records import Layout, Trace, Value
 
@@ -34,11 +34,30 @@ class Keeper:
 
     def __init__(self) -> None:
         self.foreign: set[int] = set()  # storages that someone else may read or write at the address they have now
+        self._guards: dict[int, StorageWeakRef] = {}
 
     def mark_foreign(self, tensor: Tensor) -> None:
-        address = address_of(tensor)
+        address = address_of(tensor)  # should another storage get it later, that costs a copy, and nothing else
         if address is not None:
             self.foreign.add(address)
+
+    def guard(self, tensor: Tensor) -> int | None:
+        """Where a tensor's storage is, to be remembered: no other storage gets this address while the capture runs.
+
+        A weak reference lets go of the memory, but not of the few bytes at that address which describe it.
+        """
+        address = address_of(tensor)
+        if address is not None and address not in self._guards:
+            try:
+                self._guards[address] = StorageWeakRef(storage_of(tensor))
+            except (RuntimeError, NotImplementedError):
+                return address  # a class of its own without a storage to be had
+        return address
+
+    def is_there(self, address: int) -> bool:
+        """Does the storage that was guarded at this address still exist?"""
+        guard = self._guards.get(address)
+        return guard is not None and not guard.expired()
 
     def keep(self, tensor: Tensor, fresh: bool = False) -> Tensor | None:
         """What `tensor` holds now, without its history; None if there is no memory behind it.
@@ -113,6 +132,18 @@ def address_of(tensor: Tensor) -> int | None:
         return storage_address(tensor) or None
     except RuntimeError:
         return None
+
+
+def storage_of(tensor: Tensor) -> torch.UntypedStorage:
+    return (tensor if tensor.layout is not torch.sparse_coo else tensor._values()).untyped_storage()
+
+
+def lies_outside(tensor: Tensor) -> bool:
+    """Is this memory of NumPy's, of a file, of another process? Then it may change without torch."""
+    try:
+        return not storage_of(tensor).resizable()
+    except (RuntimeError, NotImplementedError):
+        return False  # sparse in another layout, a wrapper
 
 
 def layout_of(tensor: Tensor) -> Layout | None:

@@ -71,19 +71,19 @@ def run_traced(
     trace.start_time = time.time()
     if sink is not None:
         sink.begin(trace)
-    error = None
+    error, origins = None, Origins()
+    tracer.identity.origins = origins
     try:
         with no_torch_function():
             for path, tensor in input_tensors(args, kwargs, trace.warnings):
                 tracer.identity.add_input(tensor, path)
             args, kwargs = tracer.told((args, kwargs))
         if options.check_completeness:
-            trace.completeness, tracer.identity.origins = Completeness(), Origins()
-        check = (trace.completeness, tracer.identity.origins)
-        tracer.watchers = partial(dispatcher_watched, modules=modules, check=check)
+            trace.completeness = Completeness()
+        tracer.watchers = partial(dispatcher_watched, modules=modules, check=(trace.completeness, origins))
         changes = captured(tracer, modules)
         try:
-            result = between(changes.begin, partial(_run, model, args, kwargs, tracer), changes.end)
+            result = between(changes.begin, partial(_run, model, args, kwargs, tracer, origins), changes.end)
         finally:
             tracer.end()
         tracer.record_output(result)
@@ -93,6 +93,7 @@ def run_traced(
     except BaseException as raised:
         error = raised
         _forget_unfinished(trace)
+    origins.report(trace)
     if following is not None:
         _keep_autograd(following, trace, options)
     tracer.close()
@@ -102,14 +103,10 @@ def run_traced(
     return Run(trace, error, chooser)
 
 
-def _run(model: nn.Module, args: list[Any], kwargs: dict[str, Any], tracer: Tracer) -> Any:
-    origins, found = tracer.identity.origins, tracer.trace.completeness
-    if origins is None or found is None:
-        return model(*args, **kwargs)
-    origins.begin()
-    result = model(*args, **kwargs)
-    origins.report(found)
-    return result
+def _run(model: nn.Module, args: list[Any], kwargs: dict[str, Any], tracer: Tracer, origins: Origins) -> Any:
+    with tracer.bookkeeping():
+        origins.begin()
+    return model(*args, **kwargs)
 
 
 def _keep_autograd(following: Following, trace: Trace, options: Options) -> None:

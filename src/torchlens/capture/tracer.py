@@ -160,7 +160,8 @@ class Tracer(TorchCalls):
                 site += (code, frame.f_lasti)
                 frame = frame.f_back
             overwritten = () if target is None else stored_args[:1]
-            if type(result) is not Tensor or (target is not None and result is not target):
+            shares = identity.shared and not function.fresh  # memory with others, perhaps
+            if type(result) is not Tensor or (target is not None and result is not target) or shares:
                 self.forget_last()
                 with no_torch_function():
                     written = () if target is None else (target,)
@@ -267,6 +268,10 @@ class Tracer(TorchCalls):
         identity = self.identity
         calls = self.trace.calls
         stored_args, stored_kwargs, written, overwritten, rng, state = before
+        if function.brings_in and isinstance(result, Tensor):
+            if identity.is_back(result):  # the memory of a known tensor: it has that one's value
+                return result
+            stored_args = identity.brought_in(result, stored_args, stored_kwargs)
         if type(result) is Tensor:
             fresh = function.fresh and not written
             outputs: tuple[Value, ...] = (identity.new_value(result, "op", len(calls), fresh=fresh),)
@@ -274,7 +279,7 @@ class Tracer(TorchCalls):
             outputs = self._outputs(result)
         if written:
             outputs += self._after_write(function, written, overwritten)
-        if type(result) is Tensor and not identity.watchful:
+        if type(result) is Tensor and not identity.watchful and not identity.shared:
             self.last = identity.live.get(id(result), _UNKNOWN)
         if outputs:
             place = self.module_call
@@ -306,6 +311,25 @@ class Tracer(TorchCalls):
     def rename(self, tensor: Tensor, result: Tensor) -> Tensor:
         with self.bookkeeping():
             self.identity.bind(result, self.identity.value_of(tensor))
+        return result
+
+    def alias(self, tensor: Tensor, result: Tensor) -> None:
+        if not self.busy and not self.aside:
+            with self.bookkeeping():
+                self.identity.value_of(tensor)
+                self.identity.value_of(result)
+
+    def constructed(self, tensor: Tensor, data: Any) -> None:
+        super().constructed(tensor, data)
+        if not isinstance(data, Tensor) and not self.busy and not self.aside:
+            with self.bookkeeping():
+                self.identity.constructed(tensor, data)
+
+    def adopt(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        with self.bookkeeping():
+            self.identity.before_write(args[0])
+            result = func(*args, **kwargs)
+            self.identity.adopt(args[0])
         return result
 
     def before_swap(self, one: Tensor, other: Tensor) -> None:
@@ -399,6 +423,8 @@ class Tracer(TorchCalls):
         values = tuple([argument for argument in arguments if isinstance(argument, Value)])
         plain = result if type(result) in PLAIN else None
         calls = len(self.trace.calls)
+        if self.identity.origins is not None:
+            self.identity.origins.add_numbers(result)
         self.trace.events.append(Event(function.name, values, plain, self.module_call, calls, site))
 
     def _synthesize(

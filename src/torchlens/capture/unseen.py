@@ -30,7 +30,9 @@ def unseen_followed(is_ours: IsOurs) -> list[Change]:
     below = [told(owner, name, _recorded_below) for owner, name in unseen_functions]
     levels = [told(module, begin, _beginning) for module, begin in transform_levels]
     swaps = [told(torch.utils, "weakref", _weak_references), told(*swap_function, _swapping)]
-    return [*below, *levels, told(Parameter, "__new__", _parameter_made), *swaps]
+    made = [told(Parameter, "__new__", _parameter_made), told(Tensor, "__init__", _tensor_made)]
+    made += [told(type(torch.autograd.Variable), "__call__", _variable_made), told(Tensor, "as_subclass", _subclassed)]
+    return [*below, *levels, *made, *swaps]
 
 
 def collectives_followed(is_ours: IsOurs) -> list[Change]:
@@ -104,6 +106,47 @@ def _parameter_made(new: Callable[..., Any], tracers_here: Tracers) -> Any:
         return parameter
 
     return staticmethod(make)
+
+
+def _tensor_made(init: Callable[..., None], tracers_here: Tracers) -> Callable[..., None]:
+    """`torch.Tensor(data)`, and the same of a subclass: made of Python's data, or another name for a tensor."""
+
+    @wraps(init)
+    def construct(tensor: Tensor, *args: Any, **kwargs: Any) -> None:
+        if init is not object.__init__:  # which would not take what `__new__` was given
+            init(tensor, *args, **kwargs)
+        for tracer in tracers_here():
+            tracer.constructed(tensor, args[0] if args else kwargs.get("data"))
+
+    return construct
+
+
+def _variable_made(call: Callable[..., Any], tracers_here: Tracers) -> Callable[..., Any]:
+    """`torch.autograd.Variable(t)` is another name for `t`."""
+
+    @wraps(call)
+    def make(kind: Any, *args: Any, **kwargs: Any) -> Any:
+        variable = call(kind, *args, **kwargs)
+        data = args[0] if args else kwargs.get("data")
+        for tracer in tracers_here():
+            if isinstance(data, Tensor):
+                tracer.alias(data, variable)
+        return variable
+
+    return make
+
+
+def _subclassed(as_subclass: Callable[..., Any], tracers_here: Tracers) -> Callable[..., Any]:
+    """`t.as_subclass(kind)` is another name for `t`."""
+
+    @wraps(as_subclass)
+    def aliased(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+        result = as_subclass(tensor, *args, **kwargs)
+        for tracer in tracers_here():
+            tracer.alias(tensor, result)
+        return result
+
+    return aliased
 
 
 def _swapping(swap: Callable[..., Any], tracers_here: Tracers) -> Callable[..., Any]:
