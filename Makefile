@@ -47,6 +47,14 @@ handover: $(READY)  ## the tests and examples with rsatoolbox and scikit-learn
 	$(RUN) -m pip install --quiet rsatoolbox scikit-learn
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -m handover tests
 
+ray: $(READY)  ## the tests of tl.extract on Ray, with workers, nodes and drivers that are killed
+	$(RUN) -m pip install --quiet ray
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -s -m ray tests/extraction
+
+cloud: $(READY)  ## the tests of tl.extract with an S3 server on this machine
+	$(RUN) -m pip install --quiet s3fs boto3 "moto[server]"
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -s -m cloud tests/extraction
+
 lint: $(READY)  ## style and types
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .

@@ -5,6 +5,7 @@ from __future__ import annotations
 import filecmp
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -239,3 +240,13 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         with pytest.raises(tl.TorchLensError, match=message):
             extract(tmp_path / "acts", **{wrong: given[wrong]})
     assert not (tmp_path / "acts").exists()
+
+
+def test_backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(tl.ArgumentError, match='backend is None, for this process, or "ray"'):
+        extract(tmp_path / "acts", backend="dask")
+    with pytest.raises(tl.ArgumentError, match='are those of backend="ray"'):
+        extract(tmp_path / "acts", workers=3)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError, match=r'pip install "torchlens\[ray\]"'):
+        extract(tmp_path / "acts", backend="ray")

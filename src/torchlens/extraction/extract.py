@@ -10,14 +10,13 @@ import torch
 from torch import nn
 
 from ..bundle.shards import DTYPES
-from ..errors import ArgumentError, StoreError, near
-from ..words import counted, human_size
+from ..errors import ArgumentError, near
+from .begin import announce, begin
 from .inputs import Given
-from .plan import settle
+from .on_ray import extract_on_ray
 from .progress import Progress
-from .run import Job, Request
-from .shard import shard_numbers
-from .storage import Storage, storage_at
+from .run import Request
+from .storage import storage_at
 from .store import Store
 
 
@@ -37,6 +36,9 @@ def extract(
     random_seed: int = 0,
     shard_rows: int | None = None,
     part: tuple[int, int] | None = None,
+    backend: str | None = None,
+    workers: int | None = None,
+    num_gpus: float = 0,
     progress: bool | None = None,
 ) -> Store:
     """Run a model over a data set and write chosen layers to disk. The same call resumes what was cut short.
@@ -66,6 +68,10 @@ def extract(
         random_seed: for models and preprocessing that draw random numbers; every batch begins at its own.
         shard_rows: rows in a file, a multiple of the batch size; chosen by their size unless given.
         part: (i, n) for the i-th of n processes that share the work, counted from 0.
+        backend: "ray" for many workers, on the Ray cluster that is running or on this machine; model and inputs reach
+            them by pickle, or are functions that make them there.
+        workers: how many; as many as there are CPUs (or GPUs, with `num_gpus`) unless given.
+        num_gpus: GPUs for each worker.
         progress: show a report and a bar; None to show them on a terminal and in a notebook.
     """
     given = Given(
@@ -74,43 +80,27 @@ def extract(
     request = Request(model, given, layers, reduce, _dtype(dtype), _positive("shard_rows", shard_rows))
     is_mine = _part(part)
     storage, shown = storage_at(save_to), Progress(progress)
-    job = request.job()
-    done = _begin(job, storage, shown)
     try:
-        job.run(storage, is_mine, shown.advance)
+        if _on_ray(backend, workers, num_gpus):
+            extract_on_ray(request, storage, workers, num_gpus, is_mine, shown)
+        else:
+            job = request.job()
+            announce(begin(job, storage), storage.where, shown)
+            job.run(storage, is_mine, shown.advance)
     finally:
         shown.end()
     store = Store(storage)
-    shown.say(
-        f"{store!r} in {storage.where}" if done < len(store) or not done else f"{store!r}: nothing was left to do"
-    )
+    shown.say(f"{store!r} in {storage.where}")
     return store
 
 
-def _begin(job: Job, storage: Storage, shown: Progress) -> int:
-    """Settle the plan, say what will be written, and refuse what can't fit; returns how many rows are done."""
-    plan, source = job.plan, job.source
-    shards = shard_numbers(storage)
-    done = sum(len(plan.rows_of(shard)) for shard in shards)
-    free = storage.free_bytes()
-    due = (plan.count - done) * plan.row_bytes if plan.count is not None else 0
-    if free is not None and due > free:
-        raise StoreError(
-            f"{human_size(due)} are to be written to {storage.where}, and {human_size(free)} are free there: "
-            "dtype='float16' or reduce= makes it less"
-        )
-    storage.tidy()
-    resumed = settle(storage, plan, job.ids)
-    shown.say(f"{plan}\n\tto {storage.where}" + (f", where {human_size(free)} are free" if free is not None else ""))
-    if job.calling.left_out:
-        shown.say(f"\tof each sample, the last {counted(job.calling.left_out, 'part')} can't be given to the model")
-    if resumed and done:
-        shown.say(f"\tresumed: {counted(done, 'row')} are there already")
-        if source.replays:
-            shown.say("\tthe inputs are an iterable, which is read again from its beginning")
-    job.fit(storage)
-    shown.begin(plan.count, done)
-    return done
+def _on_ray(backend: str | None, workers: int | None, num_gpus: float) -> bool:
+    if backend not in (None, "ray"):
+        raise ArgumentError(f'backend is None, for this process, or "ray", not {backend!r}')
+    if backend is None and (workers is not None or num_gpus):
+        raise ArgumentError('workers and num_gpus are those of backend="ray"; one process uses the device of the model')
+    _positive("workers", workers)
+    return backend == "ray"
 
 
 def _positive(name: str, number: int | None) -> int | None:

@@ -13,6 +13,7 @@ import secrets
 import shutil
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,7 +37,8 @@ class Reader(Protocol):
 class Storage(Protocol):
     """The files of one store, by names such as "shards/000012.safetensors"."""
 
-    where: str
+    where: str  # as the user wrote it
+    shared: str  # as another process finds it
 
     def names(self, folder: str) -> list[str]:
         """The files in a folder, without its name; empty if there is no such folder."""
@@ -80,11 +82,12 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.where = str(path)
+        self.shared = str(path.absolute())
 
     def names(self, folder: str) -> list[str]:
         try:
             return os.listdir(self.path / folder)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
 
     def read(self, name: str) -> bytes | None:
@@ -118,7 +121,8 @@ class Folder:
                 "same call resumes there"
             ) from error
         finally:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):  # it has its name, or was never there
+                temporary.unlink()
 
     def free_bytes(self) -> int | None:
         folder = next(folder for folder in (self.path, *self.path.absolute().parents) if folder.exists())
@@ -196,7 +200,7 @@ class Bucket:
         except (ImportError, ValueError) as error:  # s3fs and the like are packages of their own
             raise ArgumentError(f"save_to={url!r} can't be opened: {error}") from error
         self._root = self._root.rstrip("/")
-        self.where = url
+        self.where = self.shared = url
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"

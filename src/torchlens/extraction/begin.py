@@ -1,0 +1,57 @@
+"""Before the first shard: settle the plan, refuse what can't fit, fit what is fitted, say what will be written."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..errors import StoreError
+from ..words import counted, human_size
+from .plan import Plan, settle
+from .progress import Progress
+from .run import Job
+from .shard import shard_numbers
+from .storage import Storage
+
+
+class Begun(NamedTuple):
+    """What is known when everything is settled."""
+
+    plan: Plan
+    done: frozenset[int]  # shards that are there already
+    free: int | None  # bytes, before
+    left_out: int  # parts of each sample that the model does not take
+    replays: bool  # are the inputs read from their beginning?
+
+    @property
+    def done_rows(self) -> int:
+        return sum(len(self.plan.rows_of(shard)) for shard in self.done)
+
+
+def begin(job: Job, storage: Storage) -> Begun:
+    """Make the store ready for shards. Whoever calls this first writes the plan; all others find that it is theirs."""
+    plan, free = job.plan, storage.free_bytes()
+    begun = Begun(plan, frozenset(shard_numbers(storage)), free, job.calling.left_out, job.source.replays)
+    due = (plan.count - begun.done_rows) * plan.row_bytes if plan.count is not None else 0
+    if free is not None and due > free:
+        raise StoreError(
+            f"{human_size(due)} are to be written to {storage.where}, and {human_size(free)} are free there: "
+            "dtype='float16' or reduce= makes it less"
+        )
+    storage.tidy()
+    settle(storage, plan, job.ids)
+    job.fit(storage)
+    return begun
+
+
+def announce(begun: Begun, where: str, shown: Progress) -> None:
+    """Say what will be written, and begin the bar."""
+    plan = begun.plan
+    free = f", where {human_size(begun.free)} are free" if begun.free is not None else ""
+    shown.say(f"{plan}\n\tto {where}{free}")
+    if begun.left_out:
+        shown.say(f"\tof each sample, the last {counted(begun.left_out, 'part')} can't be given to the model")
+    if begun.done:
+        shown.say(f"\tresumed: {counted(begun.done_rows, 'row')} are there already")
+        if begun.replays:
+            shown.say("\tthe inputs are an iterable, which is read again from its beginning")
+    shown.begin(plan.count, begun.done_rows)
