@@ -135,6 +135,13 @@ def _check_autograd(options: Options) -> None:
 
 def _device(given: Any) -> torch.device:
     try:
-        return torch.device(given)
-    except (RuntimeError, TypeError) as error:
-        raise ArgumentError(f"output_device: {error}") from None
+        return usable_device(given)
+    except (RuntimeError, TypeError, AssertionError) as error:
+        raise ArgumentError(f"output_device={given!r} can't be used: {error}") from None
+
+
+def usable_device(given: Any) -> torch.device:
+    """The device, if something can be put there; otherwise what torch raises."""
+    device = torch.device(given)
+    torch.empty(0, device=device)
+    return device

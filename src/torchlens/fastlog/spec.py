@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ArgumentError
+from ..options import usable_device
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,9 @@ class CaptureSpec:
             raise ArgumentError(f"dtype is a floating point type such as torch.float16, not {self.dtype!r}")
         if self.device is not None:
             try:
-                object.__setattr__(self, "device", torch.device(self.device))
-            except (RuntimeError, TypeError) as error:
-                raise ArgumentError(f"device: {error}") from None
+                object.__setattr__(self, "device", usable_device(self.device))
+            except (RuntimeError, TypeError, AssertionError) as error:
+                raise ArgumentError(f"device={self.device!r} can't be used: {error}") from None
 
     @property
     def converts(self) -> bool:

@@ -25,10 +25,13 @@ def apply_autograd_options(log: ModelLog) -> None:
     connections, options = trace.connections, trace.options
     if connections is None or options is None:
         return
-    if options.train_mode and trace.complete and not connections.by_index and _is_trainable(log):
+    if options.train_mode and trace.complete and not connections.by_index:
         raise ArgumentError(
             "train_mode=True, but nothing in this forward pass is connected to autograd, though parameters or inputs "
             "require gradients; does the model run under torch.no_grad() or torch.inference_mode()?"
+            if _is_trainable(log)
+            else "train_mode=True, but everything is frozen: no parameter and no input requires gradients, so that nothing "
+            "could be differentiated; call requires_grad_() on what is to be trained, or leave train_mode out"
         )
     begins = "output" if options.save_gradients else None  # a backward pass must begin somewhere
     connections.keep_only({v.index for v in trace.values if v.saved is not None or v.role == begins})

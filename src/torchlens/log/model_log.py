@@ -391,7 +391,7 @@ class ModelLog(Tabular, Aliased):
 
     @property
     def num_param_operations(self) -> int:
-        """Parameter tensors, summed over the layers that work with them."""
+        """What the print calls parameter operations: parameter tensors, summed over the layers that work with them."""
         return sum(self._param_tensors_by_layer.values())
 
     @property
