@@ -30,7 +30,7 @@ def apply_autograd_options(log: ModelLog) -> None:
             "train_mode=True, but nothing in this forward pass is connected to autograd, though parameters or inputs "
             "require gradients; does the model run under torch.no_grad() or torch.inference_mode()?"
             if _is_trainable(log)
-            else "train_mode=True, but everything is frozen: no parameter and no input requires gradients, so that nothing "
+            else "train_mode=True, but everything is frozen: no parameter and no input requires gradients, and nothing "
             "could be differentiated; call requires_grad_() on what is to be trained, or leave train_mode out"
         )
     begins = "output" if options.save_gradients else None  # a backward pass must begin somewhere
