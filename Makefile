@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Chromium for the tests of the page; where it can't be installed they are skipped, and say so.
 CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser)
 
-.PHONY: help demo test browser package frameworks kills handover ray cloud lint docs corpora interrupts zoo versions bench bench-parts bench-gate gallery clean
+.PHONY: help demo test browser package frameworks kills handover ray cloud lint docs corpora fuzz interrupts zoo versions bench bench-parts bench-gate gallery clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 13
@@ -71,6 +71,9 @@ interrupts: $(READY)  ## interrupt logs 2,000 times at random moments and look f
 
 zoo: $(READY) $(ZOO)  ## log and validate the models of public zoos, write docs/zoo.md (resumable)
 	$(RUN) -m tests.zoo $(if $(FRESH),--fresh)
+
+fuzz: $(READY)  ## 50,000 damaged and hostile bundles and recordings (resumable; CASES=1000: fewer)
+	OMP_NUM_THREADS=1 $(RUN) -m tests.fuzz --cases $(or $(CASES),50000) $(if $(FRESH),--fresh)
 
 # Each environment takes some minutes and several gigabytes, and is removed when its tests have run.
 versions: $(READY)  ## the tests with other versions of torch and Python, write docs/versions.md (TORCH=2.8.0 PYTHON=python3.12: one; LOWEST=1)

@@ -13,6 +13,7 @@ from ..capture.records import NO_KWARGS, Call, Event, ModuleCall, Stored, Trace,
 from ..capture.rng import Seed
 from ..errors import BundleError
 from .checks import at, blaming, each, flag, integer, listed, one_of, optional, text
+from .consistency import check_consistency
 from .places import read_sites
 from .python import PythonDecoder, decode_object
 from .rows import PLAIN, Tables, read_completeness, read_facts, read_function, read_module, read_tensor_info
@@ -76,7 +77,7 @@ class _Decoder:
         each("calls", tables["calls"], lambda row: calls.append(self._call(row, len(calls))))
         self._check_results(calls)
         self.python.limit = len(self.values)
-        return Trace(
+        trace = Trace(
             **plain,
             values=self.values,
             params=self.params,
@@ -92,6 +93,8 @@ class _Decoder:
             param_versions=[version_of(p.kept) if isinstance(p.kept, Tensor) else 0 for p in self.params],
             output=self.python.decode(tables["output"]),
         )
+        check_consistency(trace)
+        return trace
 
     def _check_results(self, calls: list[Call]) -> None:
         for index, value in enumerate(self.values):

@@ -1,0 +1,35 @@
+"""Do the records of a trace fit together? What each says by itself has been checked; later code relies on the rest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from ..capture.records import ModuleInfo, Trace
+from ..errors import BundleError
+
+
+def check_consistency(trace: Trace) -> None:
+    """Raise if modules, their calls, parameters and buffers contradict each other."""
+    _check_addresses(trace.modules, [*trace.param_infos, *trace.buffer_infos])
+    _check_module_calls(trace)
+
+
+def _check_addresses(modules: list[ModuleInfo], tensors: Iterable[object]) -> None:
+    known = {address for info in modules for address in info.all_addresses}
+    for info in (*modules, *tensors):
+        for address in info.all_addresses:  # type: ignore[attr-defined]
+            while address:
+                address = address.rpartition(".")[0]
+                if address not in known:
+                    raise BundleError(f"there is no module {address[:80]!r}, though something is said to be in it")
+    if any(info.address not in info.all_addresses for info in modules):
+        raise BundleError("a module is not at its own address")
+
+
+def _check_module_calls(trace: Trace) -> None:
+    calls: Counter[int] = Counter()
+    for number, call in enumerate(trace.module_calls):
+        calls[call.module] += 1
+        if call.number != calls[call.module]:
+            raise BundleError(f"module_calls[{number}] is call {call.number} of its module, not {calls[call.module]}")
