@@ -1,4 +1,8 @@
-"""The only file that touches torch's private names; everything else goes through here."""
+"""The only file that touches torch's private names; everything else goes through here.
+
+A version of torch may lack any of them. `private` looks one up, and says what is done where it is missing: something
+else that does the same, or a `TorchVersionError` from the part that needs it, when that part is used.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import os
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import lru_cache
 from itertools import chain, repeat, starmap
 from typing import Any
@@ -19,19 +24,12 @@ import torch.jit
 import torch.nn.functional
 import torch.overrides
 from torch import Tensor
-from torch._functorch import eager_transforms as _eager_transforms
-from torch._functorch import vmap as _vmap
-from torch._higher_order_ops import utils as _operators
-from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx.experimental import proxy_tensor as _proxy_tensor
-from torch.jit._builtins import _get_builtin_table
-from torch.multiprocessing import reductions as _reductions
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import Module
 from torch.nn import parameter as _parameter
 from torch.nn.modules import module as _module
-from torch.utils import _pytree
-from torch.utils._python_dispatch import _disable_current_modes as _without_dispatch_modes
+
+from .errors import TorchVersionError
 
 __all__ = [
     "LIBRARY_FOLDERS",
@@ -95,36 +93,104 @@ __all__ = [
 
 _C: Any = torch._C
 
+#: The private names that are looked up.
+NAMES: list[str] = []
+
+
+def private(name: str, *, instead: Any = None, part: str | None = None) -> Any:
+    """torch's own `name`. Where this torch has none: `instead`; or, for a `part` of this package that can't be without,
+    a function that raises `TorchVersionError`."""
+    NAMES.append(name)
+    try:
+        return _find(name)
+    except (AttributeError, ImportError):
+        return instead if part is None else _missing(name, part)
+
+
+def _find(name: str) -> Any:
+    found: Any = torch
+    path = "torch"
+    for step in name.split(".")[1:]:
+        path += f".{step}"
+        found = getattr(found, step) if hasattr(found, step) else importlib.import_module(path)
+    return found
+
+
+def _missing(name: str, part: str) -> Callable[..., Any]:
+    def raise_(*args: Any, **kwargs: Any) -> Any:
+        raise TorchVersionError(
+            f"torch {torch.__version__} has no {name}, without which {part} is not available; "
+            "a torch of the range that this package is tested with has it"
+        )
+
+    return raise_
+
+
+class _Nothing:
+    """Stands for a class that this torch does not have: nothing is an instance of it."""
+
+    def __call__(self) -> None:
+        raise AssertionError("there is nothing to call")
+
+
+def _never(tensor: Tensor) -> bool:
+    return False
+
+
+_eager_transforms = private("torch._functorch.eager_transforms")
+_vmap = private("torch._functorch.vmap")
+_operators = private("torch._higher_order_ops.utils")
+_MakefxTracer = private("torch.fx.experimental.proxy_tensor._MakefxTracer")
+_pytree_nodes: dict[type, Any] = private("torch.utils._pytree.SUPPORTED_NODES", instead={})
+_without_dispatch_modes = private("torch.utils._python_dispatch._disable_current_modes", instead=nullcontext)
+
+#: What `torch.cond` and its like are.
+HigherOrderOperator: Any = private("torch._ops.HigherOrderOperator", instead=_Nothing)
+
+#: What `torch.ops.aten.add.Tensor` and `torch.ops.aten.add` are.
+OpOverload: Any = type(torch.ops.aten.add.Tensor)
+OpOverloadPacket: Any = type(torch.ops.aten.add)
+
+FakeTensor: Any = private("torch._subclasses.fake_tensor.FakeTensor", instead=_Nothing)
+
 #: Where torch's and this package's own code lies; everything else is the user's.
 LIBRARY_FOLDERS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
 
 #: The code that runs when a module is called, before its forward does: the outer function and the inner one.
-MODULE_CALL = torch.nn.Module._wrapped_call_impl.__code__
+MODULE_CALL = getattr(private("torch.nn.Module._wrapped_call_impl"), "__code__", None)
 MODULE_CALL_INSIDE = torch.nn.Module._call_impl.__code__
 
-#: Lets go of a storage's memory, but not of the address of what describes it. `expired()` tells when it is gone.
-StorageWeakRef: Any = _reductions.StorageWeakRef
-
 #: What `torch.jit.script` makes of a function.
-ScriptFunction: Any = _C.ScriptFunction
+ScriptFunction: Any = torch.jit.ScriptFunction
 
 #: What the parameters of a lazy module are until its first call.
-UninitializedTensorMixin: Any = _parameter.UninitializedTensorMixin  # type: ignore[attr-defined]
+UninitializedTensorMixin = (_parameter.UninitializedParameter, _parameter.UninitializedBuffer)
+
+_LOGGING = "logging a forward pass"
 
 #: Inside this context neither a torch function mode nor a tensor subclass sees what is called.
-no_torch_function = _C.DisableTorchFunction
+no_torch_function = private("torch._C.DisableTorchFunction", part=_LOGGING)
 
-push_mode = _C._push_on_torch_function_stack
-pop_mode = _C._pop_torch_function_stack
+push_mode = private("torch._C._push_on_torch_function_stack", part=_LOGGING)
+pop_mode = private("torch._C._pop_torch_function_stack", part=_LOGGING)
 
-_function_modes = _C._len_torch_function_stack
-_function_mode_at = _C._get_function_stack_at
+_function_modes = private("torch._C._len_torch_function_stack", part=_LOGGING)
+_function_mode_at = private("torch._C._get_function_stack_at", part=_LOGGING)
 
-set_grad_enabled = _C._set_grad_enabled
-_dispatch_stack_size = _C._len_torch_dispatch_stack
-_dispatch_mode_at = _C._get_dispatch_stack_at
-_pop_dispatch_mode = _C._pop_torch_dispatch_stack
-push_dispatch_mode = _C._push_on_torch_dispatch_stack
+set_grad_enabled = private("torch._C._set_grad_enabled", instead=torch.set_grad_enabled)
+
+_BELOW = "checking completeness, or logging TorchScript and torch.func's transforms,"
+_dispatch_stack_size = private("torch._C._len_torch_dispatch_stack", instead=lambda: 0)
+_dispatch_mode_at = private("torch._C._get_dispatch_stack_at", part=_BELOW)
+_pop_dispatch_mode = private("torch._C._pop_torch_dispatch_stack", part=_BELOW)
+push_dispatch_mode = private("torch._C._push_on_torch_dispatch_stack", part=_BELOW)
+# One without the others is of no use.
+for _each in ("DisableTorchFunction", "_pop_torch_function_stack", "_get_function_stack_at"):
+    if not hasattr(_C, _each):
+        _function_modes = _missing(f"torch._C.{_each}", _LOGGING)
+for _each in ("_len_torch_dispatch_stack", "_get_dispatch_stack_at", "_pop_torch_dispatch_stack"):
+    if not hasattr(_C, _each):
+        push_dispatch_mode = _missing(f"torch._C.{_each}", _BELOW)
 
 
 def remove_modes(unwanted: Callable[[Any], bool]) -> None:
@@ -149,11 +215,20 @@ def dispatch_stack() -> list[Any]:
 
 def transform_depth() -> int:
     """How many levels of torch.func's transforms and of forward-mode differentiation this thread is in."""
-    return int(_C._functorch.get_dynamic_layer_stack_depth() + torch.autograd.forward_ad._current_level + 1)
+    return int(_transform_depth() + getattr(torch.autograd.forward_ad, "_current_level", -1) + 1)
+
+
+_transform_depth = private(
+    "torch._C._functorch.get_dynamic_layer_stack_depth", part="logging what runs in torch.func's transforms"
+)
+
+
+def _storage_object(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
 
 
 #: Where a tensor's storage object lives: equal for tensors that share memory. Raises for layouts without storage.
-storage_address = _C._storage_address
+storage_address = private("torch._C._storage_address", instead=_storage_object)
 
 
 def _copy(tensor: Tensor) -> Tensor:
@@ -161,7 +236,9 @@ def _copy(tensor: Tensor) -> Tensor:
 
 
 #: A copy that shares memory until someone asks to write on either side. Raises where memory is not torch's own.
-lazy_copy = getattr(torch, "_lazy_clone", _copy)
+lazy_copy: Callable[[Tensor], Tensor] = private("torch._lazy_clone", instead=_copy)
+if not hasattr(_C, "_is_cow_tensor"):  # who can't tell a lazy copy could not undo it
+    lazy_copy = _copy
 
 
 def call_without(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
@@ -186,16 +263,12 @@ def as_class(tensor: Tensor, kind: type[Tensor]) -> Tensor:
 
 
 #: The negative of a tensor without touching its memory, as `x.conj().imag` is.
-neg_view: Any = torch._neg_view
+neg_view: Any = private("torch._neg_view", instead=torch.neg)
 
 
 def mode_stack() -> list[Any]:
     """The torch function modes of this thread, outermost first."""
     return [_function_mode_at(i) for i in range(_function_modes())]
-
-
-#: Is autocast on, for any device?
-any_autocast = _C._is_any_autocast_enabled
 
 
 def autocast_state() -> tuple[tuple[str, torch.dtype], ...]:
@@ -218,18 +291,27 @@ def _knows_autocast(device: str) -> bool:
 
 
 #: Does a tensor share its memory with lazy copies, or is it one?
-is_lazy_copy: Callable[[Tensor], bool] = getattr(_C, "_is_cow_tensor", lambda tensor: False)
+is_lazy_copy: Callable[[Tensor], bool] = private("torch._C._is_cow_tensor", instead=_never)
 
 
-def data_address(tensor: Tensor) -> int:
-    """Where the memory behind a tensor begins. Asking for it does not end the sharing of a lazy copy."""
-    if hasattr(_C, "_data_address"):
-        return int(_C._data_address(tensor))
+def _autocast_anywhere() -> bool:
+    return any(torch.is_autocast_enabled(device) for device in _autocast_devices())
+
+
+#: Is autocast on, for any device?
+any_autocast = private("torch._C._is_any_autocast_enabled", instead=_autocast_anywhere)
+
+
+def _begin_of_memory(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-make_per_tensor_quantized = torch._make_per_tensor_quantized_tensor
-make_per_channel_quantized = torch._make_per_channel_quantized_tensor
+#: Where the memory behind a tensor begins. Asking for it does not end the sharing of a lazy copy.
+data_address: Callable[[Tensor], int] = private("torch._C._data_address", instead=_begin_of_memory)
+
+_QUANTIZED = "reading a saved quantized tensor"
+make_per_tensor_quantized: Callable[..., Tensor] = private("torch._make_per_tensor_quantized_tensor", part=_QUANTIZED)
+make_per_channel_quantized: Callable[..., Tensor] = private("torch._make_per_channel_quantized_tensor", part=_QUANTIZED)
 
 
 def jagged_parts(tensor: Any) -> tuple[Tensor, Tensor, Tensor | None, list[int | None]]:
@@ -239,16 +321,18 @@ def jagged_parts(tensor: Any) -> tuple[Tensor, Tensor, Tensor | None, list[int |
     return tensor._values, tensor._offsets, tensor._lengths, [tensor._ragged_idx, *lengths]
 
 
+_variable_functions = private("torch._C._VariableFunctions", instead=torch)
+_namespaces = {
+    f"torch._C.{name}": private(f"torch._C.{name}")
+    for name in ("_nn", "_linalg", "_fft", "_special", "_sparse", "_nested")
+}
+
+
 def function_namespaces() -> dict[str, Any]:
     """Where torch keeps the functions that compute something, by the name under which a saved log refers to them."""
     return {
-        "torch": _C._VariableFunctions,
-        "torch._C._nn": _C._nn,
-        "torch._C._linalg": _C._linalg,
-        "torch._C._fft": _C._fft,
-        "torch._C._special": _C._special,
-        "torch._C._sparse": _C._sparse,
-        "torch._C._nested": _C._nested,
+        "torch": _variable_functions,
+        **{name: namespace for name, namespace in _namespaces.items() if namespace is not None},
         "torch.functional": torch.functional,
         "torch.nn.functional": torch.nn.functional,
         "torch.nn.init": torch.nn.init,
@@ -267,13 +351,13 @@ def higher_order_kernel(func: Any) -> Callable[..., Any] | None:
 
 def pytree_members(thing: Any) -> list[Any]:
     """What is in an object whose class is registered with torch's pytree; nothing otherwise."""
-    node = _pytree.SUPPORTED_NODES.get(type(thing))
+    node = _pytree_nodes.get(type(thing))
     return list(node.flatten_fn(thing)[0]) if node is not None else []
 
 
 def pytree_rebuilt(thing: Any, members: list[Any]) -> Any:
     """An object of such a class, with other members."""
-    node = _pytree.SUPPORTED_NODES[type(thing)]
+    node = _pytree_nodes[type(thing)]
     return node.unflatten_fn(members, node.flatten_fn(thing)[1])
 
 
@@ -282,11 +366,23 @@ def schemas_of(operator: str) -> list[Any]:
 
     Some names are also those of functions of TorchScript's, on lists and dicts: these are left out.
     """
+    if _schemas is None or _has_kernel is None:
+        return _schemas_of_overloads(operator)
     return [
         schema
-        for schema in _C._jit_get_schemas_for_operator(operator)
-        if _C._dispatch_has_kernel(f"{operator}.{schema.overload_name}" if schema.overload_name else operator)
+        for schema in _schemas(operator)
+        if _has_kernel(f"{operator}.{schema.overload_name}" if schema.overload_name else operator)
     ]
+
+
+_schemas = private("torch._C._jit_get_schemas_for_operator")
+_has_kernel = private("torch._C._dispatch_has_kernel")
+
+
+def _schemas_of_overloads(operator: str) -> list[Any]:
+    namespace, _, name = operator.partition("::")
+    packet = getattr(getattr(torch.ops, namespace), name, None)
+    return [getattr(packet, overload)._schema for overload in packet.overloads()] if packet is not None else []
 
 
 def _takes_any_mode(func: Any) -> bool:
@@ -321,8 +417,8 @@ unseen_functions: list[tuple[Any, str]] = [
     (owner, name)
     for owner, name in (
         (ScriptFunction, "__call__"),
-        (_C.ScriptMethod, "__call__"),
-        (_C._nested, "nested_tensor"),
+        (private("torch._C.ScriptMethod"), "__call__"),
+        (_namespaces["torch._C._nested"], "nested_tensor"),
         (Tensor, "set_"),
         (_eager_transforms, "_autograd_grad"),  # differentiates after its level has ended, for torch.func.vjp
     )
@@ -340,19 +436,21 @@ unseen_collectives: list[tuple[Any, str]] = [
 ]
 
 
+_script_module = private("torch._C.ScriptModule")
+
 #: What makes a program of a function or module: owner, name. The first two are what `torch.jit.trace` is made of,
 #: under whatever name it was imported.
 program_makers: list[tuple[Any, str]] = [
     (owner, name)
     for owner, name in (
-        (torch.jit._trace, "_check_trace"),
+        (private("torch.jit._trace"), "_check_trace"),
         (_C, "_create_function_from_trace"),
         (_C, "_create_function_from_trace_with_dict"),
-        (_C.ScriptModule, "_create_method_from_trace"),
-        (_C.ScriptModule, "_create_method_from_trace_with_dict"),
-        (torch.jit._script, "_script_impl"),
+        (_script_module, "_create_method_from_trace"),
+        (_script_module, "_create_method_from_trace_with_dict"),
+        (private("torch.jit._script"), "_script_impl"),
         (torch.export, "export"),
-        (_proxy_tensor._MakefxTracer, "trace"),
+        (_MakefxTracer, "trace"),
     )
     if hasattr(owner, name)
 ]
@@ -368,8 +466,10 @@ operator_compiler: tuple[Any, str] | None = (
     (_operators, "_hop_compile_and_call") if hasattr(_operators, "_hop_compile_and_call") else None
 )
 
-#: What `torch.utils.swap_tensors` exchanges two tensors with: owner, name.
-swap_function: tuple[Any, str] = (_C, "_swap_tensor_impl")
+#: What `torch.utils.swap_tensors` exchanges two tensors with, or that itself: owner, name.
+swap_function: tuple[Any, str] = (
+    (torch.utils, "swap_tensors") if private("torch._C._swap_tensor_impl") is None else (_C, "_swap_tensor_impl")
+)
 
 
 def finished(func: Any) -> Callable[..., Any]:
@@ -388,10 +488,10 @@ def finished(func: Any) -> Callable[..., Any]:
 # ---- autograd -------------------------------------------------------------------------------------------------
 
 #: A number for the backward pass that this thread is in; -1 if it is in none.
-current_backward = _C._current_graph_task_id
+current_backward = private("torch._C._current_graph_task_id", part="saving gradients")
 
 #: Is this a tensor that is valid only inside a transform of torch.func?
-is_functorch_wrapped = _C._functorch.is_functorch_wrapped_tensor
+is_functorch_wrapped = private("torch._C._functorch.is_functorch_wrapped_tensor", instead=_never)
 
 
 def hook_node_output(node: Any, output: int, hook: Callable[[Tensor], None]) -> Callable[[], None]:
@@ -421,7 +521,10 @@ def saved_for_backward(node: Any) -> Iterator[tuple[str, Tensor]]:
 
 def tells_what_is_saved() -> bool:
     """Does this torch tell whether hooks have put a saved tensor away? Reading one without knowing would run them."""
-    return hasattr(_C._autograd.SavedTensor, "unpack_hook")
+    return hasattr(_SavedTensor, "unpack_hook")
+
+
+_SavedTensor = private("torch._C._autograd.SavedTensor")
 
 
 @lru_cache
@@ -466,14 +569,17 @@ def overriding_nothing(passes_by: Callable[[Any], bool]) -> dict[str, Callable[[
 
 
 #: What scripts can call, by id: names of operators.
-known_to_scripts: Callable[[], dict[int, Any]] = _get_builtin_table
+known_to_scripts: Callable[[], dict[int, Any]] = private("torch.jit._builtins._get_builtin_table", instead=dict)
 
 
 def is_overriding(argument: Any) -> bool:
     """Does this argument see the torch functions that it is given to?"""
     kind = type(argument)
-    override = getattr(kind, "__torch_function__", _C._disabled_torch_function_impl)
-    return kind is not Tensor and override is not _C._disabled_torch_function_impl
+    override = getattr(kind, "__torch_function__", _NO_OVERRIDE)
+    return kind is not Tensor and override is not _NO_OVERRIDE
+
+
+_NO_OVERRIDE = torch.nn.Parameter.__torch_function__
 
 
 class Stance:
