@@ -24,7 +24,6 @@ import torch.jit
 import torch.nn.functional
 import torch.overrides
 from torch import Tensor
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import Module
 from torch.nn import parameter as _parameter
 from torch.nn.modules import module as _module
@@ -159,6 +158,9 @@ LIBRARY_FOLDERS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(__f
 #: The code that runs when a module is called, before its forward does: the outer function and the inner one.
 MODULE_CALL = getattr(private("torch.nn.Module._wrapped_call_impl"), "__code__", None)
 MODULE_CALL_INSIDE = torch.nn.Module._call_impl.__code__
+
+#: Lets go of a storage's memory, but not of the address of what describes it. `expired()` tells when it is gone.
+StorageWeakRef: Any = private("torch.multiprocessing.reductions.StorageWeakRef", part="logging a forward pass")
 
 #: What `torch.jit.script` makes of a function.
 ScriptFunction: Any = torch.jit.ScriptFunction
