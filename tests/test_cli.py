@@ -333,3 +333,65 @@ def test_as_a_program(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "torchlens", "validate", "nets:Net", "--input", "2,4"]
     done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, check=False)
     assert (done.returncode, done.stderr) == (0, "") and done.stdout.startswith("Valid")
+
+
+# ---- extract --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of images, and a model in the folder from which the command is run."""
+    from PIL import Image
+
+    (tmp_path / "photos").mkdir()
+    for number in range(5):
+        Image.new("RGB", (8, 8), (number * 40, 0, 0)).save(tmp_path / "photos" / f"{number}.png")
+    (tmp_path / "small.py").write_text(
+        "import torch\nfrom torch import nn\n"
+        "def build(width=4):\n    return nn.Sequential(nn.Conv2d(3, width, 3), nn.ReLU())\n"
+        "def prepare(image):\n    return torch.ones(3, *image.size) * image.getpixel((0, 0))[0]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_extract_and_inspect(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [
+        "extract",
+        "small:build",
+        "--arg",
+        "width=6",
+        "--data",
+        "photos",
+        "--layers",
+        "0,relu_1",
+        "--out",
+        "acts",
+    ]
+    command += ["--preprocess", "small:prepare", "--batch-size", "2", "--reduce", "mean", "--dtype", "float16"]
+    assert main([*command, "--part", "0/2"]) == 0
+    assert main(command) == 0
+    assert "Store of Sequential: 2 layers, 5 rows, complete" in capsys.readouterr().out
+    store = tl.open_store("acts")
+    assert list(store.ids) == [f"{number}.png" for number in range(5)] and store["0"].shape == (5, 6)
+    assert main(["inspect", "acts"]) == 0
+    out = capsys.readouterr().out
+    assert "relu_1  float16 x6  12 B a row  mean(dim=None)" in out and "missing" not in out
+    (photos / "acts" / "shards" / "000000.safetensors").unlink()
+    assert main(["inspect", "acts"]) == 0 and "rows 0 to 4 are missing" in capsys.readouterr().out
+    (photos / "photos" / "broken.png").write_text("no image")
+    assert main([*command[:-6], "--layers", "0", "--out", "skipped", "--on-error", "skip"]) == 0
+    assert "skipped broken.png: UnidentifiedImageError" in capsys.readouterr().out
+
+
+def test_wrong_commands_to_extract(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["extract", "small:build", "--data", "photos", "--layers", "0", "--out", "acts"]
+    for more, code, message in [
+        (["--part", "3"], 2, "it is of the form 3/16"),
+        (["--part", "2/2"], 2, "numbered from 0 to 1"),
+        (["--layers", "relu_7"], 1, "relu_7"),
+        (["--reduce", "maen"], 2, "did you mean 'mean'"),
+        (["--data", "nowhere"], 2, "no folder of images"),
+    ]:
+        assert main([*command, *more]) == code
+        assert message in capsys.readouterr().err

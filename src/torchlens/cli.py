@@ -1,4 +1,4 @@
-"""The command line, for those who just want to look: `torchlens show`, `summary`, `validate`, `inspect`.
+"""The command line, for those who just want to look: `torchlens show`, `summary`, `validate`, `extract`, `inspect`.
 
 Exit codes: 0 all is well; 1 the model raised, is not valid, or a bundle can't be read; 2 the command itself is wrong.
 """
@@ -27,6 +27,8 @@ from .api import get_model_metadata, how_far, log_forward_pass, recover, show_mo
 from .bundle.recover import is_fastlog
 from .draw.output.formats import FORMATS, listed
 from .errors import ArgumentError, TorchLensError, near
+from .extraction.extract import extract
+from .extraction.store import is_store, open_store
 from .log.model_log import ModelLog
 from .words import human_size, shape_words
 
@@ -50,8 +52,13 @@ _EXAMPLES = {
     "validate": """\
   torchlens validate torchvision.models:resnet18 --input 1,3,64,64
   torchlens validate mymodel:build --input 1,128:int64 --input 1,128:bool --seed 7 --train""",
+    "extract": """\
+  torchlens extract torchvision.models:resnet18 --data photos --layers layer4,avgpool --out acts
+  torchlens extract mymodel:build --data photos --preprocess mymodel:prepare --layers relu --out s3://bucket/acts \\
+      --reduce mean --dtype float16 --batch-size 256 --part 3/16""",
     "inspect": """\
   torchlens inspect run1              what tl.save wrote
+  torchlens inspect acts              what tl.extract wrote, or has written so far
   torchlens inspect relus --all       what tl.fastlog wrote, every record
   torchlens inspect interrupted       what is whole of what was cut short""",
 }
@@ -129,7 +136,52 @@ def _validate(given: argparse.Namespace) -> int:
     return 0 if report else 1
 
 
+def _extract(given: argparse.Namespace) -> int:
+    """Run a model over a folder of images; the same command resumes."""
+    part = None
+    if given.part is not None:
+        numbers = re.fullmatch(r"(\d+)/(\d+)", given.part)
+        if numbers is None:
+            raise ArgumentError(f"--part {given.part}: it is of the form 3/16, for the part 3 of 0 to 15")
+        part = int(numbers[1]), int(numbers[2])
+    arguments = dict(_literal(text) for text in given.arg)
+    torch.manual_seed(given.seed)
+    model = _built(given.target, _found(given.target), arguments).eval()
+    preprocess = _found(given.preprocess) if given.preprocess is not None else None
+    with _blaming(f"running {given.target}"):
+        store = extract(
+            model,
+            given.data,
+            [layer for text in given.layers for layer in text.split(",")],
+            given.out,
+            batch_size=given.batch_size,
+            preprocess=preprocess,
+            reduce=given.reduce,
+            dtype=given.dtype,
+            on_error=given.on_error,
+            part=part,
+        )
+    print(store)
+    print(*(f"\tskipped {id}: {error}" for id, error in store.skipped.items()), sep="\n", end="")
+    return 0
+
+
+def _inspect_store(path: str, everything: bool) -> int:
+    store = open_store(path)
+    print(store)
+    print(*str(store.plan).splitlines()[1:], sep="\n")
+    missing = [f"\trows {rows.start} to {rows.stop - 1} are missing" for rows in store.missing_rows]
+    problems = [*missing, *(f"\t{id} was skipped: {error}" for id, error in store.skipped.items())]
+    shown = problems if everything else problems[:_FEW]
+    print(*shown, sep="\n", end="\n" if shown else "")
+    if len(problems) > len(shown):
+        print(f"\t... and {len(problems) - len(shown)} more: --all lists them")
+    return 0
+
+
 def _inspect(given: argparse.Namespace) -> int:
+    if is_store(given.bundle):
+        return _inspect_store(given.bundle, given.all)
     path = Path(given.bundle)
     if is_fastlog(path):
         recording = fastlog.recover(path)
@@ -318,10 +370,31 @@ def _parser() -> argparse.ArgumentParser:
     summary.add_argument("--depth", type=int, metavar="N", help="leave out modules nested deeper")
     summary.add_argument("--columns", metavar="A,B", help="such as input_shape,output_shape,num_params,flops,time")
     _command(commands, "validate", _validate, "prove that what a log of the model holds is right", of_model=True)
-    inspect = _command(commands, "inspect", _inspect, "what a saved log or recording holds; nothing in it is run")
+    _add_extract(commands)
+    inspect = _command(
+        commands, "inspect", _inspect, "what a saved log, recording or store holds; nothing in it is run"
+    )
     inspect.add_argument("bundle", metavar="BUNDLE", help="the folder")
     inspect.add_argument("--all", action="store_true", help=f"list all layers or records, not the first {_FEW}")
     return parser
+
+
+def _add_extract(commands: Any) -> None:
+    command = _command(commands, "extract", _extract, "run a model over a folder of images and write layers to disk")
+    command.add_argument("target", metavar="MODULE:NAME", help="the model, such as torchvision.models:resnet18")
+    command.add_argument("--data", metavar="FOLDER", required=True, help="images, in this folder and those in it")
+    command.add_argument(
+        "--layers", metavar="A,B", required=True, action="append", help="which layers: addresses, labels, patterns"
+    )
+    command.add_argument("--out", metavar="PLACE", required=True, help="a folder, or a URL such as s3://bucket/acts")
+    command.add_argument("--arg", metavar="NAME=VALUE", action="append", default=[], help="an argument for the model")
+    command.add_argument("--preprocess", metavar="MODULE:NAME", help="a function from a Pillow image to a tensor")
+    command.add_argument("--batch-size", type=int, metavar="N", help="images in a forward pass, 64 unless given")
+    command.add_argument("--reduce", metavar="NAME", help="mean, max, flatten, cls or last_token, for all layers")
+    command.add_argument("--dtype", metavar="TYPE", help="such as float16")
+    command.add_argument("--on-error", choices=["raise", "skip"], default="raise", help="what to do with bad images")
+    command.add_argument("--part", metavar="I/N", help="the part I of N, counted from 0, for jobs that share the work")
+    command.add_argument("--seed", type=int, default=0, help="for models that draw random numbers when they are built")
 
 
 def _command(

@@ -18,7 +18,7 @@ from ..bundle.hashing import hash_of
 from ..errors import ArgumentError, LayerNotFoundError, StoreError, near
 from ..words import counted, ranges
 from .handover import Handover
-from .plan import IDS, Id, LayerPlan, Plan, read_ids, read_plan
+from .plan import IDS, PLAN, Id, LayerPlan, Plan, read_ids, read_plan
 from .shard import Shard, numpy_type, shard_name, shard_numbers
 from .storage import Storage, storage_at
 from .writer import shapes_name
@@ -39,6 +39,11 @@ def open_store(path: str | os.PathLike[str]) -> Store:
     Nothing in the files is run or imported, and values are read when they are asked for.
     """
     return Store(storage_at(path))
+
+
+def is_store(path: str | os.PathLike[str]) -> bool:
+    """Is there a store, or the beginning of one?"""
+    return storage_at(path).has(PLAN)
 
 
 class Store(Handover):
