@@ -14,7 +14,7 @@ from torchlens._torch import NAMES
 NEEDED = {
     "DisableTorchFunction", "_push_on_torch_function_stack", "_pop_torch_function_stack", "_len_torch_function_stack",
     "_get_function_stack_at", "_len_torch_dispatch_stack", "_get_dispatch_stack_at", "_pop_torch_dispatch_stack",
-    "StorageWeakRef", "_push_on_torch_dispatch_stack", "get_dynamic_layer_stack_depth", "_current_graph_task_id",
+    "_push_on_torch_dispatch_stack", "get_dynamic_layer_stack_depth", "_current_graph_task_id",
 }  # fmt: skip
 
 
