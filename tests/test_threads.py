@@ -333,3 +333,31 @@ def test_logs_in_a_thread_that_the_model_starts() -> None:
     # The outer log sees what the thread does: it ran in its forward pass, though the result goes nowhere.
     assert outer["fc"].parent_layers == ["input_1_0"] and outer.output_layers == [outer[-1].label]
     assert outer.module_num_passes["block"] == 1 and outer.module_num_passes["block.fc"] == 2
+
+
+def test_tasks_that_wait_for_each_other_inside_an_operation() -> None:
+    """Only the bookkeeping is done in turn, not the operations."""
+    both = threading.Barrier(2)
+
+    library = torch.library.Library("torchlens_test_threads", "FRAGMENT")
+    library.define("meet(Tensor x) -> Tensor")
+
+    def meet(x: Tensor) -> Tensor:
+        both.wait(timeout=30)
+        return x * 2
+
+    library.impl("meet", meet, "CPU")
+
+    class Waiting(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            with ThreadPoolExecutor(2) as pool:
+                one, other = pool.map(torch.ops.torchlens_test_threads.meet, [x, x + 1])
+            return one + other
+
+    model, x = Waiting(), torch.rand(3)
+    log = tl.log_forward_pass(model, x)
+    assert sorted(op.layer_type for op in log) == ["add", "add", "input", "meet", "meet", "output"]
+    assert len(tl.fastlog.record(model, x, keep_op="meet")) == 2
+    with tl.fastlog.Recorder(model, keep_op="meet") as recorder:
+        recorder.log(x)
+    assert len(recorder.recording) == 2

@@ -77,10 +77,12 @@ __all__ = [
     "put_modes",
     "pytree_members",
     "pytree_rebuilt",
+    "references",
     "remove_modes",
     "saved_for_backward",
     "schemas_of",
     "set_grad_enabled",
+    "shares_lazily",
     "storage_address",
     "swap_function",
     "tells_what_is_saved",
@@ -241,6 +243,20 @@ def _copy(tensor: Tensor) -> Tensor:
 lazy_copy: Callable[[Tensor], Tensor] = private("torch._lazy_clone", instead=_copy)
 if not hasattr(_C, "_is_cow_tensor"):  # who can't tell a lazy copy could not undo it
     lazy_copy = _copy
+
+
+#: Does a tensor share its memory with lazy copies, or is it one?
+shares_lazily: Callable[[Tensor], bool] = getattr(_C, "_is_cow_tensor", lambda tensor: False)
+
+
+def references(tensor: Tensor) -> int:
+    """How many references Python has to a tensor, besides those of this function and its caller.
+
+    While autograd keeps a tensor for the backward pass, torch itself holds one. Before torch 2.10 it does so only when
+    nobody else does, which is not to be told apart.
+    """
+    held_by_torch = hasattr(tensor, "_use_count") and tensor._use_count() > 1
+    return sys.getrefcount(tensor) - 3 - held_by_torch
 
 
 def call_without(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:

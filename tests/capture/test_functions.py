@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -9,10 +11,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+import torch.overrides
 from torch import Tensor, nn
 
 import torchlens as tl
-from torchlens.capture.functions import _FRESH
+from torchlens.capture.functions import _FRESH, KNOWN, meet
 from torchlens.capture.keeping import address_of
 
 SCALAR, ONE, MATRIX = torch.rand(()), torch.rand(1, 1, 1, 1), torch.rand(2, 3)
@@ -117,3 +120,55 @@ def test_the_generator_is_remembered_where_a_call_draws_random_numbers(call: Any
     log = tl.log_forward_pass(Model(), torch.rand(2, 4, 8).as_subclass(kind))
     assert [call.rng is not None for call in log._trace.calls] == [draws, False, False]
     assert log.validate()
+
+
+def test_a_function_made_for_a_call_is_not_kept() -> None:
+    """With all that it closes over."""
+
+    class Holder:
+        pass
+
+    held: list[weakref.ref[Holder]] = []
+
+    class Model(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            holder = Holder()
+            held.append(weakref.ref(holder))
+
+            def doubled(x: Tensor) -> Tensor:
+                assert isinstance(holder, Holder)
+                if torch.overrides.has_torch_function((x,)):
+                    return torch.overrides.handle_torch_function(doubled, (x,), x)  # type: ignore[no-any-return]
+                return x * 2
+
+            return doubled(x) + doubled(x)
+
+    known = len(KNOWN)
+    x = torch.rand(2).as_subclass(Plain)
+    for _ in range(3):
+        tl.log_forward_pass(Model(), x)
+        with tl.fastlog.Recorder(Model(), keep_op=True) as recorder:
+            recorder.log(x)
+    del recorder
+    gc.collect()
+    assert len(held) == 6 and [reference() for reference in held] == [None] * 6
+    assert len(KNOWN) < known + 10
+
+
+class Plain(Tensor):
+    """A tensor class with nothing of its own."""
+
+
+@pytest.mark.parametrize("call", [lambda x: x**2, lambda x: x.pow(2), torch.relu, nn.functional.relu, lambda x: x.T])
+def test_functions_of_torch_are_kept(call: Callable[[Tensor], Tensor]) -> None:
+    seen: list[Any] = []
+
+    class Spy(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            seen.append(func)
+            return func(*args, **(kwargs or {}))
+
+    x = torch.rand(2, 2)
+    with Spy():
+        call(x)
+    assert all(meet(func).lasts for func in seen) and all(func in KNOWN for func in seen)

@@ -8,6 +8,7 @@ with no. The twin shares the code; only its global names are looked up through a
 from __future__ import annotations
 
 import builtins
+import sys
 from types import CellType, FunctionType
 from typing import Any
 
@@ -59,7 +60,9 @@ def twin(function: FunctionType) -> FunctionType:
     """Return a function that does what `function` does after finding that nobody overrides it."""
     real = function.__globals__
     by_full_name = "overrides" in function.__code__.co_names
-    shadow = _globals.setdefault((id(real), by_full_name), _TwinGlobals(real))
+    shadow = _globals.get((id(real), by_full_name)) or _TwinGlobals(real)
+    if vars(sys.modules.get(real.get("__name__", ""), object)) is real:  # a module's, not those of some `exec`
+        _globals[id(real), by_full_name] = shadow
     if by_full_name:
         shadow.update(torch=_TORCH, overrides=_OVERRIDES)
     cells = function.__closure__ and tuple(_twin_cell(cell, function) for cell in function.__closure__)

@@ -7,6 +7,7 @@ gradient can be had later, see gradients.py), and the tensor itself, so that a l
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -105,6 +106,11 @@ class Following(Observer):
 
     def begin(self, trace: Trace, keeper: Keeper) -> None:
         self.trace = trace
+
+    def held(self) -> Counter[int]:
+        """How often each tensor is held, by id."""
+        leaves = [edge.leaf for edge in self.edges.values() if edge.leaf is not None]
+        return Counter(map(id, [connected.tensor for connected in self.connections.by_index.values()] + leaves))
 
     def value(self, value: Value, tensor: Tensor, module_call: int) -> None:
         if value.role == "output":

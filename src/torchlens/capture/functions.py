@@ -6,9 +6,18 @@ be seen from outside: which arguments it writes into, whether it draws random nu
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from types import FunctionType
+from inspect import getattr_static
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodWrapperType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 import torch
@@ -38,6 +47,7 @@ class Function:
         "fresh",
         "func",
         "in_place",
+        "lasts",
         "layer_type",
         "name",
         "question",
@@ -76,6 +86,7 @@ class Function:
         self.switch: tuple[int, str] | None = None  # the argument without which it overwrites and draws nothing
         self.simple = False  # nothing of the above needs to be thought of, unless it is switched on
         self.in_place = False  # nothing but that it overwrites its first argument, which it mostly returns
+        self.lasts = True  # as long as torch does
         self.question = False  # it gives no tensor, calls nothing, and is of no interest
 
     def is_on(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -89,13 +100,16 @@ class Function:
         return f"Function({self.name}, {self.treatment.name})"
 
 
-#: Every function met so far, as a torch function mode receives it.
+#: The functions met so far, as a torch function mode receives them: those that are there for good.
 KNOWN: dict[Any, Function] = {}
 
 
 def meet(func: Any) -> Function:
-    """Classify a torch function that is not in KNOWN, and put it there."""
-    function = KNOWN[func] = _classify(func)
+    """Classify a torch function that is not in KNOWN, and put it there if it lasts."""
+    function = _classify(func)
+    function.lasts = _lasts(func)
+    if function.lasts:
+        KNOWN[func] = function
     special = function.uncounted or function.foreign or function.touches_memory or function.communicates
     special = special or function.brings_in
     plain = function.treatment is Treatment.RECORD and not special and not (function.random and not function.switch)
@@ -104,6 +118,26 @@ def meet(func: Any) -> Function:
     overwrites = function.written is first and function.name.endswith("_")
     function.in_place = plain and overwrites and not function.reshapes
     return function
+
+
+_LASTING = (OpOverload, OpOverloadPacket, HigherOrderOperator, MethodDescriptorType, WrapperDescriptorType)
+
+
+def _lasts(func: Any) -> bool:
+    """Is this function there for good? One that is made for a call must not be kept, with all that it closes over."""
+    if isinstance(func, _LASTING):
+        return True
+    owner = getattr(func, "__self__", None)
+    if isinstance(func, MethodWrapperType):  # `Tensor.shape.__get__`
+        return getattr_static(torch.Tensor, _name_of_property(owner), None) is owner
+    if isinstance(func, BuiltinFunctionType):
+        return owner is None or isinstance(owner, (ModuleType, type))
+    found: Any = sys.modules.get(getattr(func, "__module__", None) or "")
+    for name in getattr(func, "__qualname__", "").split("."):
+        found = getattr_static(found, name, None)
+    if getattr(found, "__func__", found) is func:
+        return True
+    return any(member is func for member in vars(torch.Tensor).values())  # `**` goes by the name of `pow`
 
 
 def _classify(func: Any) -> Function:
@@ -147,9 +181,12 @@ def _operator(func: Any) -> Function:
     return function
 
 
+def _name_of_property(owner: Any) -> str:
+    return str(getattr(owner, "__name__", None) or getattr(getattr(owner, "fget", None), "__name__", ""))
+
+
 def _property(func: Any, access: str) -> Function:
-    owner = func.__self__
-    name = getattr(owner, "__name__", None) or owner.fget.__name__
+    name = _name_of_property(func.__self__)
     if name not in TENSOR_PROPERTIES or (name == "grad" and access != "__get__"):
         return Function(name, func, Treatment.IGNORE)
     function = Function(name, func)

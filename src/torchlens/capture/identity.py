@@ -7,6 +7,7 @@ memory was overwritten through another tensor.
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from weakref import ref
@@ -17,7 +18,7 @@ from torch.nn import Parameter
 
 from .._torch import UninitializedTensorMixin, data_address, is_lazy_copy
 from .functions import ALIAS_UPDATE, IMPLICIT_VIEW, UNEDITED, UNWRAP, WRAP, Function
-from .keeping import Keeper, address_of, copied, is_plain, layout_of, lies_outside, memory_behind
+from .keeping import Keeper, address_of, copied, inner_tensors, is_plain, layout_of, lies_outside, memory_behind
 from .observer import Observer
 from .origins import Origins
 from .records import NO_KWARGS, UNREAD, Layout, TensorInfo, Trace, Value, facts_of
@@ -312,7 +313,12 @@ class Identity:
         else:
             layout = layout_of(tensor)
         if address is not None:
-            self.writes.setdefault(address, []).append(_new_write(_Write, (value, layout, reshapes)))
+            writes = self.writes.setdefault(address, [])
+            write: _Write = _new_write(_Write, (value, layout, reshapes))
+            if writes and writes[-1].value.index > value.index:  # of several tensors that one call has written
+                insort(writes, write, key=_index_of_write)
+            else:
+                writes.append(write)
         entry = self.live.get(id(tensor)) if self.below else None
         if entry is not None and entry[2] >= 0:  # torch counts a write when the dispatcher is done with it
             self.live[id(tensor)] = (entry[0], value, entry[2] + 1)
@@ -373,7 +379,7 @@ class Identity:
         """
         address, _ = self._place(tensor)
         writes = self.writes.get(address, ()) if address is not None else ()
-        return [write for write in writes if write.value.index > index]
+        return list(writes[bisect_right(writes, index, key=_index_of_write) :])
 
     def _place(self, tensor: Tensor) -> tuple[int | None, Layout | None]:
         """In which storage a tensor lies, and how; of storages over the same memory, always in the first one."""
@@ -627,14 +633,6 @@ def is_leaf(tensor: Tensor) -> bool:
         return True
 
 
-def inner_tensors(tensor: Tensor) -> dict[str, Tensor]:
-    """The tensors that a tensor is made of, by attribute, if it is of a class that holds others; else none."""
-    if type(tensor) is Tensor or type(tensor) is Parameter or not hasattr(tensor, "__tensor_flatten__"):
-        return {}
-    names, _ = tensor.__tensor_flatten__()
-    return {name: getattr(tensor, name) for name in names if isinstance(getattr(tensor, name), Tensor)}
-
-
 def own_memory(tensor: Tensor) -> int:
     """Cut `tensor` loose from its lazy copies; return where its memory is now, 0 if it has none."""
     try:
@@ -662,12 +660,19 @@ def _is_plain_here(tensor: Tensor) -> bool:
     return is_plain(tensor) and not lies_outside(tensor)
 
 
+def _index_of_write(write: _Write) -> int:
+    return write.value.index
+
+
 def _overlap(one: Layout | None, other: Layout | None) -> bool:
     """Do two layouts of the same memory have an element in common?"""
     if one is None or other is None or one.itemsize != other.itemsize:
         return True
-    if one.end < other.offset or other.end < one.offset:
+    if one.end < other.offset or other.end < one.offset or 0 in one.size or 0 in other.size:
         return False
+    for layout, within in ((one, other), (other, one)):
+        if within.is_dense and (within.offset <= layout.offset <= within.end or layout.end <= within.end):
+            return True  # its first or its last element
     touched = torch.zeros(max(one.end, other.end) + 1, dtype=torch.bool)
     one.of(touched).fill_(True)
     return bool(other.of(touched).any())

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Protocol
+from weakref import ref
 
 import torch
 from torch import Tensor, is_grad_enabled
 from torch.nn import Parameter
 
-from .._torch import FakeTensor, StorageWeakRef, as_class, lazy_copy, neg_view, set_grad_enabled, storage_address
+from .._torch import (
+    FakeTensor,
+    StorageWeakRef,
+    as_class,
+    lazy_copy,
+    neg_view,
+    references,
+    set_grad_enabled,
+    shares_lazily,
+    storage_address,
+)
 from . import rng
 from .records import Layout, Trace, Value
 
@@ -75,6 +87,33 @@ class Keeper:
         except (RuntimeError, TypeError):
             pass  # no storage of the plain kind: sparse, nested, from NumPy, in shared memory, a class of its own
         return copied(tensor)
+
+
+def give_own_memory(tensors: Iterable[ref[Tensor]], ours: Mapping[int, int] = MappingProxyType({})) -> None:
+    """Cut tensors loose from their lazy copies if the model, or the user, can still reach them.
+
+    Torch can't enlarge memory that has lazy copies, as `torch.add(x, y, out=tensor)` may ask it to. What autograd alone
+    keeps stays as it is: there is much of it, and nobody writes there. `ours` says, by id, how often the log itself
+    holds a tensor.
+    """
+    for reference in tensors:
+        tensor = reference()
+        if tensor is None or references(tensor) <= ours.get(id(tensor), 0):
+            continue
+        for part in inner_tensors(tensor).values() or (tensor,):
+            try:
+                if shares_lazily(part):
+                    part.data_ptr()  # asking for the address to write to makes the memory its own
+            except RuntimeError:  # no storage: sparse, nested, fake
+                continue
+
+
+def inner_tensors(tensor: Tensor) -> dict[str, Tensor]:
+    """The tensors that a tensor is made of, by attribute, if it is of a class that holds others; else none."""
+    if type(tensor) is Tensor or type(tensor) is Parameter or not hasattr(tensor, "__tensor_flatten__"):
+        return {}
+    names, _ = tensor.__tensor_flatten__()
+    return {name: getattr(tensor, name) for name in names if isinstance(getattr(tensor, name), Tensor)}
 
 
 def _lazy_copy_without_history(tensor: Tensor) -> Tensor:

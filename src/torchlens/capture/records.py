@@ -60,6 +60,16 @@ class Layout(NamedTuple):
         """The last element it touches."""
         return self.offset + sum((n - 1) * step for n, step in zip(self.size, self.stride, strict=True))
 
+    @property
+    def is_dense(self) -> bool:
+        """Does it touch every element from the first to the last, each once?"""
+        count = 1
+        for step, n in sorted(zip(self.stride, self.size, strict=True)):
+            if n != 1 and step != count:
+                return False
+            count *= n
+        return True
+
     def of(self, memory: Tensor) -> Tensor:
         """The part of a flat piece of memory that lies so."""
         view = memory.as_strided(self.size, self.stride, self.offset)

@@ -22,7 +22,7 @@ from .dispatcher import Completeness, Fallback, Watcher, Witness
 from .following import Following
 from .gradients import Gradients
 from .identity import Residents
-from .keeping import Keeper, Sink, Transform
+from .keeping import Keeper, Sink, Transform, give_own_memory
 from .modules import named_modules
 from .observer import Observer
 from .origins import Origins
@@ -87,6 +87,7 @@ def run_traced(
         finally:
             tracer.end()
         tracer.record_output(result)
+        result = None  # if nobody else has it, it needs no memory of its own
         trace.complete = True
         if _was_lazy(trace):
             _describe_tensors(modules, trace)
@@ -96,6 +97,7 @@ def run_traced(
     origins.report(trace)
     if following is not None:
         _keep_autograd(following, trace, options)
+    give_own_memory((entry[0] for entry in tracer.identity.live.values()), following.held() if following else {})
     tracer.close()
     trace.values_kept = options.keeps_all
     trace.end_time = time.time()

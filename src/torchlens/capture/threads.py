@@ -58,11 +58,22 @@ class SharedTracer(TorchCalls):
         return self.treat(func, types, args, kwargs or NO_KWARGS)
 
     def _record(self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if self.progress.ended:
+            return func(*args, **kwargs)
         with self.turn:
-            if self.progress.ended:
-                return func(*args, **kwargs)
             self.take_turn()
-            return super()._record(function, func, args, kwargs)
+            return super()._record(function, partial(self._out_of_turn, func), args, kwargs)
+
+    def _out_of_turn(self, func: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Make a call: only what is done to record it is done in turn. It may wait for what another thread does."""
+        depth = None
+        try:
+            depth = self.turn._release_save()  # type: ignore[attr-defined]
+            return func(*args, **kwargs)
+        finally:
+            if depth is not None:
+                self.turn._acquire_restore(depth)  # type: ignore[attr-defined]
+            self.take_turn()
 
     def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         with self.turn:

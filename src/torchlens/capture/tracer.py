@@ -86,6 +86,7 @@ class Tracer(TorchCalls):
         self.module_call = -1  # place of the running one in trace.module_calls
         self.module_numbers = {id(module): number for number, module in enumerate(modules)}
         self.call_counts = [0] * len(modules)
+        self.below = False  # recording what was seen at the dispatcher
         self.last = _UNKNOWN  # the entry in `Identity.live` of what the last torch call returned, if it is known
 
     def prepare(self) -> None:
@@ -299,11 +300,11 @@ class Tracer(TorchCalls):
     # ---- what others ask and tell --------------------------------------------------------------------------
 
     def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        self.identity.below = True
+        self.below = self.identity.below = True
         try:
             return super().record(func, args, kwargs)
         finally:
-            self.identity.below = False
+            self.below = self.identity.below = False
 
     def knows(self, tensor: Tensor) -> bool:
         return self.identity.current(tensor) is not None
@@ -343,6 +344,7 @@ class Tracer(TorchCalls):
 
     def take_turn(self) -> None:
         self.identity.synthesize = self._synthesize
+        self.identity.below = self.below
 
     def _after_failure(
         self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], before: _Before, site: Site

@@ -68,7 +68,9 @@ class Collector:
         """The tally of the layer type that a call has."""
         if depends_on_site(function):
             return self.tally_for(layer_type_at(function, site()))
-        tally = self.tallies[function] = self.tally_for(function.layer_type)
+        tally = self.tally_for(function.layer_type)
+        if function.lasts:
+            self.tallies[function] = tally
         return tally
 
     def tally_for(self, layer_type: str) -> Tally:

@@ -22,6 +22,7 @@ from ..capture.changes import Changes, begin_or_undo
 from ..capture.containers import PLAIN, all_plain, flat_tensors, tensors_in
 from ..capture.functions import KNOWN, Function
 from ..capture.identity import own_memory
+from ..capture.keeping import give_own_memory
 from ..capture.modules import MODULE_BOUNDARY
 from ..capture.naming import is_library_file, may_be_operator
 from ..capture.records import NO_KWARGS, Facts, Site, Trace, facts_of
@@ -70,6 +71,7 @@ class LightTracer(TorchCalls):
         ]  # about their calls
         self.asks_outputs = collector.rules.asks_outputs()
         self._operators: dict[Function, bool] = {}  # may they be called by an operator of the language?
+        self._kept_before = 0  # how many records there were before this pass
         self._changes: Changes | None = None  # of the pass that is running
 
     def close(self) -> None:
@@ -85,6 +87,7 @@ class LightTracer(TorchCalls):
         check_training(collector.rules.train_mode)
         collector.begin(Rollout(self.passes, self.sample_id))
         collector.prepare = self._mark_residents
+        self._kept_before = collector.kept
         self.passes += 1
         self.call_counts = [0] * len(self.modules)
         self.buffers = {id(b): b for module in self.modules for b in module._buffers.values() if b is not None}
@@ -103,6 +106,9 @@ class LightTracer(TorchCalls):
         self.end()
         # A thread that the model has left running has the old one, which tells it that the pass is over.
         self.progress = Progress()
+        if self.collector.kept > self._kept_before:
+            with no_torch_function():
+                give_own_memory(entry[0] for entry in self.known.values())
         self.known.clear()
         self.buffers.clear()
         self.keeper.foreign.clear()
@@ -266,7 +272,9 @@ class LightTracer(TorchCalls):
         tally, _, total = name
         operator = self._operators.get(function)
         if operator is None:
-            operator = self._operators[function] = may_be_operator(function)
+            operator = may_be_operator(function)
+            if function.lasts:
+                self._operators[function] = operator
         site = _site() if operator else ()  # which has a say in what it is called
         guarded = self.guarded or type(tensor) is not Tensor  # others might see it if the tensor is asked for its shape
         facts: Facts | None = None

@@ -1,0 +1,92 @@
+"""How long it takes to find out what was written to a tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import torchlens as tl
+from torchlens.capture import identity
+from torchlens.capture.identity import _overlap
+from torchlens.capture.keeping import layout_of
+
+
+class Recurrence(nn.Module):
+    """Fills a tensor step by step, each from the one before."""
+
+    def __init__(self, steps: int) -> None:
+        super().__init__()
+        self.steps = steps
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = torch.zeros(self.steps) + x
+        for t in range(1, self.steps):
+            out[t] += out[t - 1] + 1
+        return out
+
+
+class Counted(list[Any]):
+    """Counts how often a member is looked at."""
+
+    looks = 0
+
+    def __getitem__(self, place: Any) -> Any:
+        found = super().__getitem__(place)
+        Counted.looks += len(found) if isinstance(place, slice) else 1
+        return found
+
+    def __iter__(self) -> Any:
+        Counted.looks += len(self)
+        return super().__iter__()
+
+
+def looks_at_writes(steps: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    after_write = identity.Identity.after_write
+
+    def counting(self: Any, tensor: Tensor, *args: Any) -> None:
+        address = identity.address_of(tensor)
+        assert address is not None
+        self.writes.setdefault(address, Counted())
+        after_write(self, tensor, *args)
+
+    Counted.looks = 0
+    with monkeypatch.context() as patch:
+        patch.setattr(identity.Identity, "after_write", counting)
+        log = tl.log_forward_pass(Recurrence(steps), torch.rand(1))
+    assert torch.equal(log["output"].activation, Recurrence(steps)(log["input"].activation))
+    return Counted.looks
+
+
+def test_the_writes_to_a_tensor_are_not_looked_at_over_and_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    few, many = looks_at_writes(100, monkeypatch), looks_at_writes(400, monkeypatch)
+    assert few > 100  # it was counted
+    assert many < 6 * few  # four times as many, each found by bisection
+
+
+MEMORY = torch.arange(60.0)
+PARTS = {
+    "all": MEMORY,
+    "begin": MEMORY[:7],
+    "end": MEMORY[50:],
+    "one": MEMORY[13],
+    "none": MEMORY[5:5],
+    "even": MEMORY[::2],
+    "odd": MEMORY[1::2],
+    "matrix": MEMORY.view(6, 10),
+    "column": MEMORY.view(6, 10)[:, 3],
+    "columns": MEMORY.view(6, 10)[:, 4:6],
+    "transposed": MEMORY.view(6, 10).T,
+    "repeated": MEMORY[20].expand(4),
+    "sparse": MEMORY.as_strided((2, 2, 2), (1, 1, 5), 30),
+    "middle": MEMORY[33:35],
+}
+
+
+@pytest.mark.parametrize("one", PARTS)
+@pytest.mark.parametrize("other", PARTS)
+def test_overlaps(one: str, other: str) -> None:
+    places = [set(PARTS[name].long().flatten().tolist()) for name in (one, other)]
+    assert _overlap(layout_of(PARTS[one]), layout_of(PARTS[other])) == bool(places[0] & places[1])
