@@ -71,6 +71,22 @@ def test_a_log_without_values_can_not_be_validated() -> None:
         tl.get_model_metadata(DemoNetwork(), torch.rand(5, 5)).validate()
 
 
+def test_a_default_type_that_the_model_sets() -> None:
+    class Sets(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            torch.set_default_dtype(torch.float64)
+            try:
+                return x + torch.zeros(3) + torch.arange(3) / 2 + torch.full((3,), 0.1) + torch.polar(x, x).real
+            finally:
+                torch.set_default_dtype(torch.float32)
+
+    log = tl.log_forward_pass(Sets(), torch.rand(3))
+    assert log["zeros"].tensor_dtype is torch.float64
+    assert log.validate(), log.validate()
+    assert torch.equal(log.replay(), log[-1].activation)
+    assert torch.get_default_dtype() is torch.float32
+
+
 def test_parents_without_influence_are_told_apart() -> None:
     class Masked(nn.Module):
         def forward(self, x: Tensor, y: Tensor) -> Tensor:

@@ -52,6 +52,17 @@ def recompute(
         state: grad mode, inference mode and autocast, if they are to be others than the call's.
         may_raise: it may have raised in the forward pass, half-way through a write: then what it wrote is the result.
     """
+    results = _recompute(call, tensor_of, differentiably, state, may_raise)
+    default = _default_type(call, results)
+    if default is None:
+        return results
+    with _default_type_of(default):
+        return _recompute(call, tensor_of, differentiably, state, may_raise)
+
+
+def _recompute(
+    call: Call, tensor_of: TensorOf, differentiably: bool, state: tuple[Any, ...] | None, may_raise: bool
+) -> list[Tensor]:
     _check_saved([*call.args, *call.kwargs.values()])
     if call.function is ALIAS_UPDATE or call.function is IMPLICIT_VIEW:
         return [lay_out(call, [_known(value, tensor_of) for value in call.args])]
@@ -147,6 +158,26 @@ def _circumstances(call: Call, state: tuple[Any, ...]) -> Iterator[None]:
         if generator is not None:
             stack.enter_context(_generator_at(generator, call.kwargs))
         yield
+
+
+def _default_type(call: Call, results: list[Tensor]) -> torch.dtype | None:
+    """The default type that the call ran with, if its results show that it was another: the model may have set it."""
+    for value, tensor in zip(call.outputs, results, strict=True):
+        floats = value.dtype.is_floating_point or value.dtype.is_complex
+        if tensor.dtype != value.dtype and floats and (tensor.is_floating_point() or tensor.is_complex()):
+            logged = value.dtype.to_real()
+            return logged if logged.itemsize > 1 and logged != torch.get_default_dtype() else None
+    return None
+
+
+@contextmanager
+def _default_type_of(dtype: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 @contextmanager
