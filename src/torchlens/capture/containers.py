@@ -136,6 +136,9 @@ def _flatten(container: Iterable[Any], found: list[Tensor], levels: int) -> bool
             continue
         elif isinstance(member, Tensor):
             found.append(member)
+        elif isinstance(member, dict):
+            if not levels or not _flatten(member.values(), found, levels - 1):
+                return False
         elif _is_quickly_walked(member, kind) and not (
             levels and _flatten([inner for _, inner in members(member)], found, levels - 1)
         ):
