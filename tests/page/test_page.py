@@ -99,10 +99,11 @@ def test_a_module_opens_under_the_pointer_and_closes(opened: Opened, stack: tl.M
     assert after["left"] <= at["x"] <= after["right"] and after["top"] <= at["y"] <= after["bottom"]
     assert after["top"] == pytest.approx(at["top"], abs=1) and after["x"] == pytest.approx(at["x"], abs=1)
     assert tab.run(SELECTED) == "module blocks.3, open"
-    tab.page.mouse.dblclick(after["left"] + 3, after["bottom"] - 3)
+    corner = after["left"] + 3, after["top"] + 3
+    tab.page.mouse.dblclick(*corner)
     closed = tab.run(CENTRE, "@blocks.3")
     assert not closed["open"]
-    assert closed["left"] <= after["left"] + 3 <= closed["right"]
+    assert closed["left"] <= corner[0] <= closed["right"] and closed["top"] <= corner[1] <= closed["bottom"]
 
 
 def test_every_edge_stays_connected_at_every_depth(opened: Opened, stack: tl.ModelLog) -> None:
@@ -202,7 +203,7 @@ def test_colours_by_number_and_own_numbers(opened: Opened, stack: tl.ModelLog) -
         assert tab.page.is_visible("#legend") == bool(value)
     last = "() => torchlens.pane.fillOf(torchlens.pane.scene.shown.nodes.length - 1)[0]"
     tab.page.select_option("#colour", "own:score")
-    assert tab.run(last) == "rgb(255,234,70)"  # the largest number, the light end of the scale
+    assert tab.run(last) == "rgb(139,0,0)"  # the largest number, the dark end of the scale
 
 
 def test_walk(opened: Opened, stack: tl.ModelLog) -> None:
@@ -265,6 +266,7 @@ def test_only_a_part_is_shown(opened: Opened, stack: tl.ModelLog) -> None:
 
 def test_export(opened: Opened, stack: tl.ModelLog, tmp_path: Path) -> None:
     tab = opened(stack, "#depth=2")
+    tab.page.click("#menu-button")
     for button, begin in (("#svg", b"<svg"), ("#png", b"\x89PNG")):
         with tab.page.expect_download() as download:
             tab.page.click(button)

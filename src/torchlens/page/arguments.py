@@ -13,19 +13,20 @@ _LONGEST = 80  # letters of one argument
 _MOST = 40  # arguments and members of lists
 
 
-def described_call(graph: Graph, call: Call, strings: Callable[[str], int]) -> list[list[int]]:
-    """For each argument its name ("" if positional), and either the place of the entry it is, or -1 and words.
+def described_call(graph: Graph, place: int, call: Call, strings: Callable[[str], int]) -> list[list[int]]:
+    """For each argument its name ("" if positional), and either how far back the entry is that it is, or 0 and words.
 
-    `conv2d(x, weight, stride=(2, 2))` is `[["", 3], ["", -1, "conv.weight 64x3x7x7"], ["stride", -1, "(2, 2)"]]`, with
-    the numbers of the strings.
+    `conv2d(x, weight, stride=(2, 2))` is `[["", 3], ["", 0, "conv.weight 64x3x7x7"], ["stride", 0, "(2, 2)"]]`, with
+    strings by their numbers.
     """
     found: list[list[int]] = []
     for name, argument in _named(call):
         if len(found) == _MOST:
-            found.append([strings(""), -1, strings("...")])
+            found.append([strings(""), 0, strings("...")])
             break
-        place = graph.place.get(argument.index, -1) if isinstance(argument, Value) and argument.role != "param" else -1
-        found.append([strings(name), place] if place >= 0 else [strings(name), -1, strings(_words(argument))])
+        is_entry = isinstance(argument, Value) and argument.role != "param" and argument.index in graph.place
+        back = place - graph.place[argument.index] if is_entry else 0
+        found.append([strings(name), back] if back > 0 else [strings(name), 0, strings(_words(argument))])
     return found
 
 

@@ -1,7 +1,8 @@
 """What a page knows of a log: plain lists that become JSON.
 
-Columns rather than rows, and strings by their number in one table: ten thousand operations then compress to some
-hundred kilobytes. `viewer/model.js` is the reader.
+Columns rather than rows, strings by their number in one table, and what grows along a column as steps from one to the
+next: blocks that repeat are then the same bytes again, and ten thousand operations compress to a few hundred kilobytes.
+`viewer/model.js` is the reader.
 """
 
 from __future__ import annotations
@@ -46,6 +47,18 @@ class Strings:
     @property
     def table(self) -> list[str]:
         return list(self._numbers)
+
+
+def steps(numbers: Iterable[int]) -> list[int]:
+    """
+    >>> steps([3, 5, 6])
+    [3, 2, 1]
+    """
+    found, before = [], 0
+    for number in numbers:
+        found.append(number - before)
+        before = number
+    return found
 
 
 def page_data(log: Drawable) -> dict[str, Any]:
@@ -94,8 +107,8 @@ def _operations(graph: Graph, strings: Strings, sites: Sites) -> dict[str, list[
     trainable = {address: info.trainable for info in trace.param_infos for address in info.all_addresses}
     params = [graph.params[value.call] if call is not None else () for value, call in zip(entries, calls, strict=True)]
     return {
-        "label": [graph.label(place) for place in range(len(entries))],
-        "layer": list(graph.layers),
+        "label": steps(strings.all(graph.label(place) for place in range(len(entries)))),
+        "layer": steps(graph.layers),
         "pass": list(graph.passes),
         "type": strings.all(graph.layer_types[layer] for layer in graph.layers),
         "role": strings.all(value.role for value in entries),
@@ -113,10 +126,12 @@ def _operations(graph: Graph, strings: Strings, sites: Sites) -> dict[str, list[
         "grad_fn": strings.all(value.grad_fn if value.grad_fn and value.grad_fn != "?" else "" for value in entries),
         "params": [[_param(param, trainable, strings) for param in each] for each in params],
         "numel": [sum(param.shape.numel() for param in each) for each in params],
-        "home": list(graph.modules.homes),
-        "parents": [list(each) for each in graph.parents],
+        "home": steps(graph.modules.homes),
+        "parents": [[place - parent for parent in each] for place, each in enumerate(graph.parents)],
         "arguments": [_edge_names(graph, place, strings) for place in range(len(entries))],
-        "call": [described_call(graph, call, strings) if call is not None else [] for call in calls],
+        "call": [
+            described_call(graph, place, call, strings) if call is not None else [] for place, call in enumerate(calls)
+        ],
         "site": [sites.number(call) if call is not None else -1 for call in calls],
         "flags": _flags(graph, calls),
     }
@@ -158,8 +173,8 @@ def _flags(graph: Graph, calls: list[Call | None]) -> list[int]:
 def _module_calls(graph: Graph) -> dict[str, list[int]]:
     calls = graph.modules.calls
     return {
-        "module": [call.module for call in calls],
-        "parent": [call.parent for call in calls],
+        "module": steps(call.module for call in calls),
+        "parent": steps(call.parent for call in calls),
         "number": [call.number for call in calls],
     }
 
@@ -168,7 +183,7 @@ def _modules(graph: Graph, strings: Strings) -> dict[str, list[Any]]:
     modules = graph.modules
     params: list[list[TensorInfo]] = modules.params
     return {
-        "address": strings.all(info.address for info in modules.infos),
+        "address": steps(strings.all(info.address for info in modules.infos)),
         "class": strings.all(info.class_name for info in modules.infos),
         "qualname": strings.all(info.class_qualname for info in modules.infos),
         "training": [int(info.training) for info in modules.infos],
@@ -196,16 +211,17 @@ def _mode(hierarchy: Hierarchy, strings: Strings) -> dict[str, Any]:
     return {
         "nodes": {
             **_looks(nodes, strings),
-            "id": [node.id for node in nodes],
-            "places": hierarchy.places,
+            "id": steps(strings.all(node.id for node in nodes)),
+            "place": steps(places[0] for places in hierarchy.places),
+            "places": [steps(places)[1:] for places in hierarchy.places],  # the others, from one to the next
             "passes": hierarchy.passes,
-            "group": [-1 if node.group is None else numbers[node.group] for node in nodes],
+            "group": steps(-1 if node.group is None else numbers[node.group] for node in nodes),
         },
         "groups": {
             **_looks(closed, strings),
             "open_lines": [strings.lines(group.lines) for group in groups],
-            "parent": [-1 if group.parent is None else numbers[group.parent] for group in groups],
-            "box": [box[-1] for box in hierarchy.boxes],
+            "parent": steps(-1 if group.parent is None else numbers[group.parent] for group in groups),
+            "box": steps(box[-1] for box in hierarchy.boxes),
             "open_dashed": [int(group.dashed) for group in groups],
         },
         "runs": hierarchy.runs,
@@ -214,7 +230,8 @@ def _mode(hierarchy: Hierarchy, strings: Strings) -> dict[str, Any]:
 
 def _looks(nodes: list[Node], strings: Strings) -> dict[str, list[Any]]:
     return {
-        "lines": [strings.lines(node.lines) for node in nodes],
+        "name": steps(strings(node.lines[0].text) for node in nodes),
+        "lines": [strings.lines(node.lines[1:]) for node in nodes],
         "shape": strings.all(node.shape for node in nodes),
         "fill": strings.all(node.fill for node in nodes),
         "fill2": strings.all(node.fill2 or "" for node in nodes),

@@ -69,7 +69,7 @@ def packed(data: Any) -> str:
 
 
 def packed_bytes(data: bytes) -> str:
-    return base64.b64encode(gzip.compress(data, compresslevel=9, mtime=0)).decode("ascii")
+    return base64.b64encode(gzip.compress(data, compresslevel=7, mtime=0)).decode("ascii")
 
 
 def page(title: str, data: str) -> str:

@@ -217,7 +217,7 @@ def _tiles(plain: Tensor, layer_type: str, role: str) -> tuple[str, str, Tensor 
     if role in ("input", "output") and channels == 3 and min(height, width) >= 8:
         return "image", f"image, {height} x {width}" + _of_first(shape, 3), _smaller(first, 64, 64)
     count = min(channels, 8)
-    kind = "attention" if "softmax" in layer_type or "attention" in layer_type else "channels"
+    kind = "attention" if "softmax" in layer_type else "channels"
     names = {"attention": "heads", "channels": "channels" if len(shape) == 4 else "slices"}
     what = f"{kind if kind == 'attention' else 'maps'}: {count} of {channels} {names[kind]}, each {height} x {width}"
     return kind, what, _smaller(first[:count], 32, 32)

@@ -8,7 +8,7 @@ import { Minimap } from "./minimap.js";
 import { Model, inflated, unpacked } from "./model.js";
 import { Outline } from "./outline.js";
 import { colourBy, overlaysOf } from "./overlays.js";
-import { THEMES, onScale } from "./palette.js";
+import { THEMES, heatOf } from "./palette.js";
 import { Pane } from "./pane.js";
 import { find } from "./search.js";
 import { Walk } from "./walk.js";
@@ -298,7 +298,7 @@ class App {
     document.documentElement.dataset.theme = colours === THEMES.dark ? "dark" : "light";
     for (const pane of this.panes) {
       pane.colours = colours;
-      pane.repaint();
+      this.colour(pane);
     }
     this.minimap.refresh();
     this.inspector.refresh();
@@ -328,7 +328,7 @@ class App {
     box.hidden = legend === null;
     if (!legend) return;
     const bar = el("div", { class: "bar", "aria-hidden": "true" });
-    const shades = Array.from({ length: 11 }, (_, step) => onScale(step / 10));
+    const shades = Array.from({ length: 11 }, (_, step) => heatOf(step / 10, this.colours === THEMES.dark)[0]);
     bar.style.background = `linear-gradient(to right, ${shades.join(",")})`;
     const ticks = el("div", { class: "ticks" }, el("span", { text: legend.low }), el("span", { text: legend.middle }), el("span", { text: legend.high }));
     box.replaceChildren(el("strong", { text: legend.title }), bar, ticks, el("span", { class: "aside", text: legend.note }));
@@ -421,7 +421,7 @@ class App {
     const { walk } = this;
     byId("walk").hidden = !walk.isOn;
     byId("walk-button").setAttribute("aria-pressed", String(walk.isOn));
-    byId("walk-play").textContent = walk.isPlaying ? "⏸" : "▶";
+    byId("walk-play").textContent = walk.isPlaying ? "❚❚" : "▶";
     byId("walk-play").setAttribute("aria-label", walk.isPlaying ? "pause" : "play");
     if (!walk.isOn) return;
     const { model } = this.pane;

@@ -229,13 +229,13 @@ export class Inspector {
     const { model } = pane;
     const call = model.ops.call[place];
     if (!call.length) return [];
-    const rows = call.map((/** @type {number[]} */ [name, from, words], /** @type {number} */ index) =>
+    const rows = call.map((/** @type {number[]} */ [name, back, words], /** @type {number} */ index) =>
       el(
         "li",
         {},
         el("span", { class: "arg-name", text: model.strings[name] || String(index) }),
-        from >= 0
-          ? el("span", {}, this.placeLink(pane, from), el("span", { class: "aside", text: ` ${model.ops.shape[from]}` }))
+        back > 0
+          ? el("span", {}, this.placeLink(pane, place - back), el("span", { class: "aside", text: ` ${model.ops.shape[place - back]}` }))
           : el("code", { text: model.strings[words], dir: "auto" }),
       ),
     );

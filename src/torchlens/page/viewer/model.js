@@ -21,19 +21,20 @@ export class Mode {
     this.model = model;
     this.rolled = rolled;
     /** @type {Looks & {id: string[], places: number[][], passes: number[], group: Int32Array}} */
+    const first = summed(data.nodes.place);
     this.nodes = {
       ...looks(data.nodes, model),
-      id: data.nodes.id,
-      places: data.nodes.places,
+      id: model.texts(summed(data.nodes.id)),
+      places: first.map((place, node) => summed([place, ...data.nodes.places[node]])),
       passes: data.nodes.passes,
-      group: Int32Array.from(data.nodes.group),
+      group: Int32Array.from(summed(data.nodes.group)),
     };
     /** @type {Looks & {openLines: Text[][], parent: Int32Array, box: number[], openDashed: boolean[]}} */
     this.groups = {
       ...looks(data.groups, model),
       openLines: data.groups.open_lines.map((/** @type {number[]} */ line) => model.lines(line)),
-      parent: Int32Array.from(data.groups.parent),
-      box: data.groups.box,
+      parent: Int32Array.from(summed(data.groups.parent)),
+      box: summed(data.groups.box),
       openDashed: data.groups.open_dashed.map(Boolean),
     };
     /** blocks of groups that repeat @type {number[][][]} */
@@ -116,10 +117,17 @@ export class Mode {
   }
 }
 
+/** From steps to numbers. @param {number[]} steps */
+function summed(steps) {
+  let total = 0;
+  return steps.map((step) => (total += step));
+}
+
 /** @param {any} data @param {Model} model @returns {Looks} */
 function looks(data, model) {
+  const names = summed(data.name);
   return {
-    lines: data.lines.map((/** @type {number[]} */ lines) => model.lines(lines)),
+    lines: data.lines.map((/** @type {number[]} */ lines, /** @type {number} */ at) => model.lines([names[at], ...lines])),
     shape: model.texts(data.shape),
     fill: model.texts(data.fill),
     fill2: model.texts(data.fill2),
@@ -145,20 +153,20 @@ export class Model {
     /** @type {number} */
     this.size = raw.label.length;
     /** @type {Columns} */
-    this.ops = { ...raw };
+    this.ops = { ...raw, layer: summed(raw.layer), home: summed(raw.home), label: this.texts(summed(raw.label)) };
     for (const column of ["type", "role", "function", "address", "shape", "dtype", "device", "grad_fn"]) {
       this.ops[column] = this.texts(raw[column]);
     }
     /** @type {number[][]} */
-    this.parents = raw.parents;
+    this.parents = raw.parents.map((/** @type {number[]} */ back, /** @type {number} */ place) => back.map((each) => place - each));
     /** @type {number[][]} */
     this.children = Array.from({ length: this.size }, () => []);
     this.parents.forEach((parents, place) => parents.forEach((parent) => this.children[parent].push(place)));
     /** @type {Columns} */
-    this.calls = data.calls;
+    this.calls = { ...data.calls, module: summed(data.calls.module), parent: summed(data.calls.parent) };
     /** @type {Columns} */
-    this.modules = { ...data.modules };
-    for (const column of ["address", "class", "qualname"]) this.modules[column] = this.texts(data.modules[column]);
+    this.modules = { ...data.modules, address: this.texts(summed(data.modules.address)) };
+    for (const column of ["class", "qualname"]) this.modules[column] = this.texts(data.modules[column]);
     this.conditions = new Set(data.conditions.map((/** @type {[number, number]} */ [a, b]) => a * this.size + b));
     /** @type {number[][]} */
     this.stacks = data.stacks;
@@ -172,7 +180,7 @@ export class Model {
     this.values = data.values ?? null;
     /** @type {Record<string, string>} */
     this.edits = data.edits ?? {};
-    this.placeOf = new Map(raw.label.map((/** @type {string} */ label, /** @type {number} */ place) => [label, place]));
+    this.placeOf = new Map(this.ops.label.map((/** @type {string} */ label, /** @type {number} */ place) => [label, place]));
     this.modesData = data.modes;
     /** @type {Map<string, Mode>} */
     this.modes = new Map();

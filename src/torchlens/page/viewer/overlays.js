@@ -1,7 +1,7 @@
 // Colours by a number: time, memory, work, parameters, NaN, the user's own, the error of a comparison.
 
 import { humanNumber, humanSize, humanTime, shortNumber } from "./dom.js";
-import { onScale, readableOnScale } from "./palette.js";
+import { THEMES, heatOf } from "./palette.js";
 
 /**
  * @typedef {import("./model.js").Model} Model
@@ -55,8 +55,7 @@ export function colourBy(pane, overlay) {
   pane.fillOf = (number) => {
     const amount = amounts[number];
     if (amount === null) return null;
-    const at = share(amount);
-    return [onScale(at), readableOnScale(at)];
+    return heatOf(share(amount), pane.colours === THEMES.dark);
   };
   pane.remark();
   return {

@@ -148,13 +148,28 @@ class Painter {
     ctx.lineWidth = pen;
     if (dashed) ctx.setLineDash([5, 3]);
     ctx.beginPath();
-    for (const number of numbers) trace(ctx, scene.layout.edges[number]);
+    /** @type {Map<string, number[]>} */
+    const shared = new Map();
+    for (const number of numbers) {
+      if (scene.edgeGrid.isLarge[number]) traceInside(ctx, scene.layout.edges[number], this.area, shared);
+      else trace(ctx, scene.layout.edges[number]);
+    }
+    for (const [x, y, toX, toY] of shared.values()) {
+      ctx.moveTo(x, y);
+      ctx.lineTo(toX, toY);
+    }
     ctx.stroke();
     ctx.setLineDash([]);
     if (k < 0.3) return;
     ctx.fillStyle = colour;
     ctx.beginPath();
-    for (const number of numbers) arrowHead(ctx, scene.layout.edges[number], 0.75 + 0.25 * Math.min(pen, 2.2));
+    const [left, top, right, bottom] = this.area;
+    for (const number of numbers) {
+      const route = scene.layout.edges[number];
+      const end = route[route.length - 1];
+      const [x, y] = [end[end.length - 2], end[end.length - 1]];
+      if (x > left - 9 && x < right + 9 && y > top - 9 && y < bottom + 9) arrowHead(ctx, route, 0.75 + 0.25 * Math.min(pen, 2.2));
+    }
     ctx.fill();
   }
 
@@ -333,6 +348,37 @@ function trace(ctx, route) {
     const c = route[index];
     if (c.length === 2) ctx.lineTo(c[0], c[1]);
     else ctx.bezierCurveTo(c[0], c[1], c[2], c[3], c[4], c[5]);
+  }
+}
+
+/**
+ * The part of a long route that can be seen. Where one tensor feeds a thousand operations, a thousand routes share the
+ * same straight line: it is painted once.
+ * @param {CanvasRenderingContext2D} ctx @param {number[][]} route @param {[number, number, number, number]} area
+ * @param {Map<string, number[]>} shared
+ */
+function traceInside(ctx, route, [left, top, right, bottom], shared) {
+  let [x, y] = route[0];
+  let drawing = false;
+  for (let index = 1; index < route.length; index++) {
+    const c = route[index];
+    const [toX, toY] = [c[c.length - 2], c[c.length - 1]];
+    const outside = Math.max(x, toX) < left || Math.min(x, toX) > right || Math.max(y, toY) < top || Math.min(y, toY) > bottom;
+    if (outside) drawing = false;
+    else if (c.length === 2 && (Math.abs(toX - x) < 0.6 || Math.abs(toY - y) < 0.6)) {
+      const from = [Math.min(Math.max(x, left - 9), right + 9), Math.min(Math.max(y, top - 9), bottom + 9)];
+      const to = [Math.min(Math.max(toX, left - 9), right + 9), Math.min(Math.max(toY, top - 9), bottom + 9)];
+      const line = from.concat(to);
+      shared.set(line.map(Math.round).join(), line);
+      drawing = false;
+    } else {
+      if (!drawing) ctx.moveTo(x, y);
+      if (c.length === 2) ctx.lineTo(toX, toY);
+      else ctx.bezierCurveTo(c[0], c[1], c[2], c[3], toX, toY);
+      drawing = true;
+    }
+    x = toX;
+    y = toY;
   }
 }
 

@@ -28,13 +28,21 @@ const CIVIDIS = [
   [138, 134, 120], [165, 156, 116], [195, 179, 105], [225, 204, 85], [255, 234, 70],
 ];
 
-/** The colour at a share between 0 and 1. @param {number} share */
-export function onScale(share) {
-  const at = Math.min(Math.max(share, 0), 1) * (CIVIDIS.length - 1);
-  const low = Math.min(Math.floor(at), CIVIDIS.length - 2);
-  const mixed = CIVIDIS[low].map((part, index) => Math.round(part + (CIVIDIS[low + 1][index] - part) * (at - low)));
-  return `rgb(${mixed.join(",")})`;
+/** The scale of the pictures: from pale to dark. */
+const WARM = [[255, 247, 236], [254, 224, 181], [253, 187, 132], [249, 131, 85], [215, 48, 31], [139, 0, 0]];
+
+/** The colour at a share between 0 and 1. @param {number[][]} scale @param {number} share */
+function mixed(scale, share) {
+  const at = Math.min(Math.max(share, 0), 1) * (scale.length - 1);
+  const low = Math.min(Math.floor(at), scale.length - 2);
+  return scale[low].map((part, index) => Math.round(part + (scale[low + 1][index] - part) * (at - low)));
 }
 
-/** Black or white, whichever can be read on the scale at this share. @param {number} share */
-export const readableOnScale = (share) => (share > 0.55 ? "#10131A" : "#FFFFFF");
+/** The numbers of a tensor. @param {number} share */
+export const shadeOf = (share) => mixed(CIVIDIS, share);
+
+/** A node coloured by a number, and its text; little is near the colour of the background. @param {number} share @param {boolean} dark @returns {[string, string]} */
+export function heatOf(share, dark) {
+  const fill = `rgb(${mixed(dark ? CIVIDIS : WARM, share).join(",")})`;
+  return [fill, dark ? (share > 0.55 ? "#10131A" : "#FFFFFF") : share > 0.68 ? "#FFFFFF" : "#10131A"];
+}

@@ -51,6 +51,7 @@ export class Pane {
     this.frame = 0;
     this.listen();
     new ResizeObserver(() => this.repaint()).observe(canvas);
+    if (boxesAt(this.mode, 1) > READABLE) this.state.folded = new Set(this.mode.runs.keys());
     this.setDepth(this.readableDepth());
   }
 
@@ -215,7 +216,8 @@ export class Pane {
     const { scene } = this;
     const whole = Math.min((width - 40) / Math.max(scene.width, 1), (height - 40) / Math.max(scene.height, 1));
     const k = Math.min(1.25, whole);
-    this.moveTo({ k, x: scene.width / 2 - width / k / 2, y: scene.height / 2 - height / k / 2 }, false);
+    const above = scene.height * k > height - 110 ? 0 : 12 / k; // below the breadcrumb
+    this.moveTo({ k, x: scene.width / 2 - width / k / 2, y: scene.height / 2 - height / k / 2 - above }, false);
   }
 
   /** As large as can be read, at the beginning. */
@@ -223,11 +225,17 @@ export class Pane {
     this.fit();
     const { width, height } = this.size;
     const { scene } = this;
-    const k = Math.min(1, (width - 40) / Math.max(scene.width, 1));
-    if (this.camera.k >= 0.45 || k < 0.45) return;
-    const x = scene.width / 2 - width / k / 2;
-    const y = this.state.direction === "bottomup" ? scene.height - height / k + 20 / k : -20 / k;
-    this.moveTo(this.state.direction === "leftright" ? { k: 0.7, x: -20, y: scene.height / 2 - height / 1.4 } : { k, x, y }, false);
+    if (this.camera.k >= 0.45 || !scene.layout.nodes.length) return;
+    const sideways = this.state.direction === "leftright";
+    const [breadth, room] = sideways ? [scene.height, height] : [scene.width, width];
+    const k = Math.max(0.7, Math.min(1, (room - 40) / Math.max(breadth, 1)));
+    const first = scene.layout.nodes[0];
+    const middle = { x: first.x + first.width / 2, y: first.y + first.height / 2 };
+    const whole = breadth * k <= room;
+    const x = whole ? scene.width / 2 : middle.x;
+    const y = whole ? scene.height / 2 : middle.y;
+    if (sideways) this.moveTo({ k, x: -30 / k, y: y - height / k / 2 }, false);
+    else this.moveTo({ k, x: x - width / k / 2, y: this.state.direction === "bottomup" ? scene.height + 30 / k - height / k : -48 / k }, false);
   }
 
   /** @param {import("./paint.js").Camera} to @param {boolean} [gently] */
@@ -511,7 +519,12 @@ function neighbours(model, places) {
 /** How many nodes there would be at this depth. @param {import("./model.js").Mode} mode @param {number} depth */
 function boxesAt(mode, depth) {
   let count = 0;
-  mode.nodes.group.forEach((group) => (count += group < 0 || mode.depth[group] < depth ? 1 : 0));
+  const { role } = mode.model.ops;
+  mode.nodes.group.forEach((group, node) => {
+    const first = mode.nodes.places[node][0];
+    // many outputs, such as a cache of keys and values, are no reason to close everything else
+    if (role[first] !== "output" && (group < 0 || mode.depth[group] < depth)) count += 1;
+  });
   mode.depth.forEach((each) => (count += each === depth ? 1 : 0));
   return count;
 }

@@ -20,6 +20,7 @@ export class Grid {
     this.cells = new Map();
     /** @type {number[]} */
     this.large = [];
+    this.isLarge = new Uint8Array(count);
     this.seen = new Uint32Array(count);
     this.round = 0;
     this.bounds = new Float32Array(count * 4);
@@ -36,6 +37,7 @@ export class Grid {
     const rows = Math.floor(bottom / CELL) - Math.floor(top / CELL) + 1;
     if (columns * rows > MOST_CELLS) {
       this.large.push(index);
+      this.isLarge[index] = 1;
       return;
     }
     for (let row = Math.floor(top / CELL); row <= Math.floor(bottom / CELL); row++) {

@@ -1,7 +1,7 @@
 // Values as pictures: histograms, images, heat maps, lines, and the numbers themselves where there are few.
 
 import { el, shortNumber } from "./dom.js";
-import { onScale } from "./palette.js";
+import { shadeOf } from "./palette.js";
 
 /**
  * What page/values.py says of a tensor. Bytes lie in one array, at `hist` and `tiles.at`.
@@ -60,10 +60,7 @@ function picture(tiles, bytes) {
 }
 
 /** Byte 0 stands for a NaN. @type {number[][]} */
-const SHADES = Array.from({ length: 256 }, (_, byte) => {
-  if (byte === 0) return [213, 0, 120];
-  return /** @type {number[]} */ (onScale((byte - 1) / 254).match(/\d+/g)?.map(Number));
-});
+const SHADES = Array.from({ length: 256 }, (_, byte) => (byte ? shadeOf((byte - 1) / 254) : [213, 0, 120]));
 /** @param {number} byte */
 const shade = (byte) => SHADES[byte];
 
