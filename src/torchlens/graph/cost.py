@@ -83,6 +83,7 @@ class FormulaCall:
 
 Formula = Callable[[FormulaCall], Cost]
 _formulas: dict[str, Formula] = {}
+_OWN_FORMULAS = f"{__package__}.formulas"
 
 
 def register_formula(*names: str) -> Callable[[Formula], Formula]:
@@ -138,6 +139,10 @@ def count(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Se
         return _formulas[known](FormulaCall(known, args, kwargs, outputs))
     except UnfamiliarCall:
         return Cost(flops=None)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
+        if _formulas[known].__module__ != _OWN_FORMULAS:
+            raise  # the user's own
+        return Cost(flops=None)  # a file can say that a function was called in a way that torch would refuse
 
 
 def _spellings(name: str) -> Iterator[str]:
