@@ -46,7 +46,7 @@ def test_a_case_is_known_by_its_number(sound: Path, tmp_path: Path) -> None:
     assert made[0] == made[1]
 
 
-@pytest.mark.parametrize("number", [28, 880, 5960])
+@pytest.mark.parametrize("number", [28, 880, 5960, 6107])
 def test_found_before(number: int, sound: Path, tmp_path: Path) -> None:
-    """Addresses of modules that are not there; a second call without a first; a product without dimensions."""
+    """Modules that are not there; a second call without a first; a product without dimensions; 2 ** 40 passes."""
     assert cases.run_case(0, number, sound, tmp_path) in ("used", "refused")

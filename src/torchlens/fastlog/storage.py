@@ -27,6 +27,7 @@ from .events import Event, Frame, Rollout, Tally
 from .recording import Record, Recording
 from .spec import CaptureSpec
 
+_MOST_PASSES = 10**7  # `by_pass` has a list for each, and a file may say anything
 _KINDS = ("op", "module_enter", "module_exit", "input", "buffer", "output")
 
 
@@ -125,7 +126,7 @@ def load(path: str | os.PathLike[str]) -> Recording:
     with blaming(str(folder)):
         head = tables["fastlog"]
         records = each("records", tables["records"], _Reader(table).record)
-        passes, warnings = integer(head["passes"]), listed(text, head["warnings"])
+        passes, warnings = integer(head["passes"], 0, _MOST_PASSES), listed(text, head["warnings"])
         if any(record.pass_index >= passes for record in records):
             raise BundleError("a record is of a pass that was not counted")
         return Recording(text(head["model"]), records, passes, warnings)
@@ -205,7 +206,7 @@ class _Reader:
         event = Event(
             one_of(_KINDS, kind),
             integer(index),
-            self._rollout(integer(number), sample),
+            self._rollout(integer(number, 0, _MOST_PASSES), sample),
             self._frame(frames),
             self._name(name),
             optional(integer, position),
