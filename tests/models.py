@@ -34,18 +34,19 @@ clamp_held_in_a_partial = functools.partial(torch.clamp, min=0.1)
 
 # ---- the oracle's probe ---------------------------------------------------------------------------------------
 
-_probes: list[Callable[[Tensor], None]] = []
+_probes: list[Callable[[Tensor], Tensor | None]] = []
 
 
 def tap(tensor: Tensor) -> Tensor:
-    """The tensor itself; while a probe is active, it is shown to that. Calls no torch function else."""
+    """The tensor itself, or what a probe that is active answers. Calls no torch function else."""
     for probe in _probes:
-        probe(tensor)
+        answer = probe(tensor)
+        tensor = tensor if answer is None else answer
     return tensor
 
 
 @contextmanager
-def probed(probe: Callable[[Tensor], None]) -> Iterator[None]:
+def probed(probe: Callable[[Tensor], Tensor | None]) -> Iterator[None]:
     """Show every tapped tensor to `probe`."""
     _probes.append(probe)
     try:

@@ -24,6 +24,7 @@ FLOW = [
     "capture",
     "graph",
     "replay",
+    "intervene",
     "bundle",
     "validate",
     "rerun",

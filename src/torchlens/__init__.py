@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from .extraction.extract import extract
     from .extraction.store import Store, StoredLayer, StoreReport, open_store
     from .fastlog.pluck import pluck
+    from .intervene import edits
     from .validate.backward import BackwardReport
     from .validate.lint import lint
     from .validate.report import ValidationReport
@@ -98,6 +99,7 @@ __all__ = [
     "ValidationReport",
     "all_of",
     "any_of",
+    "edits",
     "extract",
     "fastlog",
     "get_model_activations",
@@ -135,6 +137,7 @@ _LATER = {
     "StoreReport": "extraction.store",
     "StoredLayer": "extraction.store",
     "ValidationReport": "validate.report",
+    "edits": "intervene.edits",
     "extract": "extraction.extract",
     "fastlog": "fastlog",
     "lint": "validate.lint",
@@ -148,7 +151,7 @@ def __getattr__(name: str) -> Any:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_near(name, __all__)}")
     module = import_module(f"{__name__}.{_LATER[name]}")
-    found = globals()[name] = module if name in ("fastlog", "reduce") else getattr(module, name)
+    found = globals()[name] = module if name in ("edits", "fastlog", "reduce") else getattr(module, name)
     return found
 
 

@@ -35,6 +35,7 @@ from .graph.sites import call_in_words
 from .log.apply_autograd import apply_autograd_options
 from .log.apply_selection import apply_selection
 from .log.backward import BackwardPass, check_loss, listening
+from .log.interventions import edited_module, live_edits, run_before
 from .log.model_log import ModelLog
 from .options import Options
 from .selectors import Selector
@@ -66,6 +67,9 @@ def log_forward_pass(
     train_mode: bool = False,
     detach_saved_tensors: bool = True,
     module: str | None = None,
+    interventions: Mapping[Any, Any] | None = None,
+    base: ModelLog | None = None,
+    allow_change: bool = False,
     vis_mode: str = "none",
     **drawing: Any,
 ) -> ModelLog:
@@ -104,6 +108,12 @@ def log_forward_pass(
         detach_saved_tensors: False is the older way to ask for that, without the checks that go with it.
         module: the address of a submodule to log alone, with what the model gives it; `"core:2"` is its second call.
             The rest of the model runs plainly.
+        interventions: what to edit while the model runs: a dict from where to what. Where is a selector, an edge
+            `(parent, child)`, or the address of a parameter; what is one of `tl.edits`, a tensor, a number, a function
+            or a list of these. See the guide on interventions.
+        base: a log of the same run, in which labels and numbers among the interventions are looked up. Without it they
+            are looked up in a run before, on copies.
+        allow_change: let edits change shape, type or device of what they edit.
         vis_mode: "unrolled" or "rolled" draws the graph as well; the other arguments are those of `show_model_graph`.
 
     If the model raises, the exception is the model's own; `exception.partial_log` holds what was logged until then.
@@ -125,16 +135,21 @@ def log_forward_pass(
     )
     picture = _picture(log_forward_pass, vis_mode, drawing, model if module is None else None)
     args, kwargs = model_arguments(model, input_args, input_kwargs)
+    before = partial(run_before, model, module, args, kwargs, options)
+    edits = live_edits(edited_module(model, module), interventions, base, allow_change, before)
     with _streaming(options) as stream:
-        trace, error, chooser = trace_of(model, module, args, kwargs, options, stream)
+        observers = (edits,) if edits is not None else ()
+        trace, error, chooser = trace_of(model, module, args, kwargs, options, stream, observers)
         log = ModelLog(trace)
+        if error is None and edits is not None:
+            edits.finish(log.graph)
         if error is None:
             apply_selection(log, chooser)
     if error is not None:
         apply_autograd_options(log)
         raise _annotated(error, log, [*args, *kwargs.values()])
     apply_autograd_options(log)
-    for warning in trace.warnings:
+    for warning in log.warnings:
         warnings.warn(warning, FidelityWarning, stacklevel=2)
     if picture is not None:
         from .draw.show import draw

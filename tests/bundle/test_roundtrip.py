@@ -141,7 +141,9 @@ def test_nothing_of_a_recording_is_forgotten(tmp_path: Path) -> None:
     trace.warnings.append("made up for this test")
     filled: set[str] = set()
     classes: dict[str, list[str]] = {}
-    for log in (whole, tl.log_forward_pass(Outer(), x, layers_to_save=["sort"])):
+    edited = tl.log_forward_pass(Outer(), x, interventions={"inside.inner.fc": tl.edits.scale(0.5)})
+    edited.graph.trace.remarks.append("made up for this test")
+    for log in (whole, tl.log_forward_pass(Outer(), x, layers_to_save=["sort"]), edited):
         tl.save(log, tmp_path / "log", overwrite=True)
         loaded = tl.load(tmp_path / "log").graph.trace
         assert record_differences(log.graph.trace, loaded, "trace", filled, set()) == []

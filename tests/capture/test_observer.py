@@ -41,7 +41,7 @@ class Notes(Observer):
     def before_write(self, tensor: Tensor) -> None:
         self.told.append("before write")
 
-    def module_enter(self, call: ModuleCall, place: int, arguments: tuple[Any, ...]) -> None:
+    def module_enter(self, call: ModuleCall, place: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         self.told.append(f"enter {self.trace.modules[call.module].address or 'self'}")
 
     def module_exit(self, call: ModuleCall, returned: list[tuple[Value, Tensor]]) -> list[Tensor] | None:

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from ..capture.gradients import Gradients, Node, Pass, SavedForBackward, Step
 from ..capture.identity import version_of
-from ..capture.records import NO_KWARGS, Call, Event, ModuleCall, Stored, Trace, Value
+from ..capture.records import NO_KWARGS, Applied, Call, Event, Intervention, ModuleCall, Stored, Trace, Value
 from ..capture.rng import Seed
 from ..errors import BundleError
+from ..intervene.data import from_data
 from .checks import at, blaming, each, flag, integer, listed, one_of, optional, text
 from .consistency import check_consistency
 from .places import read_sites
@@ -87,6 +88,9 @@ class _Decoder:
             param_infos=self._each("param_infos", read_tensor_info),
             buffer_infos=self._each("buffer_infos", read_tensor_info),
             events=self._each("events", self._event),
+            interventions=each("interventions", tables.get("interventions", []), self._intervention),
+            applied=each("applied", tables.get("applied", []), self._applied),
+            remarks=listed(text, tables.get("remarks", [])),
             seed=self._seed(*tables["seed"]),
             completeness=read_completeness(tables["completeness"]),
             gradients=self._gradients(tables["gradients"]),
@@ -194,6 +198,17 @@ class _Decoder:
             integer(call, 0, self.call_count),
             at(self.sites, site),
         )
+
+    def _intervention(self, row: Any) -> Intervention:
+        site, edit = row
+        return Intervention(text(site), from_data(self.python.decode(edit)))
+
+    def _applied(self, row: Any) -> Applied:
+        intervention, value, call, before, after = row
+        kept = [None if n is None else self.kept(integer(n, 0, len(self.tensors) - 1), None) for n in (before, after)]
+        (edited,) = self._values([value])
+        number = integer(intervention, 0, len(self.tables["interventions"]) - 1)
+        return Applied(number, edited, integer(call, -1, self.call_count - 1), *kept)
 
     def _values(self, data: Any) -> tuple[Value, ...]:
         values = tuple(self.python.decode_all(listed(_anything, data)))

@@ -15,9 +15,10 @@ from torch.nn import Parameter
 
 from .._torch import UninitializedTensorMixin, is_functorch_wrapped
 from ..capture.gradients import Gradients, Node
-from ..capture.records import Call, Event, Facts, ModuleCall, Trace, Value, fetched
+from ..capture.records import Applied, Call, Event, Facts, ModuleCall, Trace, Value, fetched
 from ..capture.rng import Seed
 from ..errors import BundleError
+from ..intervene.data import to_data
 from .places import PlaceEncoder
 from .python import PythonEncoder
 from .rows import PLAIN, Table, Tables, clean, completeness_row, facts_row, function_row, module_row, tensor_info_row
@@ -145,6 +146,11 @@ class RecordEncoder:
         values = self.python.encode_all(event.values)
         return [event.function, values, self.python.encode(event.result), event.module_call, event.call, site]
 
+    def applied(self, applied: Applied) -> list[Any]:
+        kept = [fetched(each) if self.activations else None for each in (applied.before, applied.after)]
+        numbers = [None if each is None else self.tensors.add(each.detach(), "edited") for each in kept]
+        return [applied.intervention, self.python.encode(applied.value), applied.call, *numbers]
+
 
 def _facts_of_nothing(tensor: Any) -> Facts:
     """A lazy module's parameter or buffer is nothing yet."""
@@ -166,6 +172,9 @@ def write_tables(encoder: RecordEncoder, keep: Callable[[Value], tuple[int | Non
         "calls": [encoder.call(call) for call in trace.calls],
         "module_calls": [encoder.module_call(call) for call in trace.module_calls],
         "events": [encoder.event(event) for event in trace.events],
+        "interventions": [[clean(site), encoder.python.encode(to_data(edit))] for site, edit in trace.interventions],
+        "applied": [encoder.applied(applied) for applied in trace.applied],
+        "remarks": [clean(remark) for remark in trace.remarks],
         "output": encoder.python.encode(trace.output),
     }  # fmt: skip
     return tables | shared_tables(encoder)

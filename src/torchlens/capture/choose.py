@@ -58,8 +58,11 @@ class Chooser(Observer):
             self._keep(value, tensor, wanted == YES)
 
     def replaced(self, value: Value, tensor: Tensor) -> None:
-        if value.index in self._raw:
-            value.saved = self.keeper.keep(tensor)
+        if value.kept is not None or value.transformed is not None:
+            finished = value.index not in self._raw
+            value.kept = value.transformed = None
+            self._raw.discard(value.index)
+            self._keep(value, tensor, finished)
 
     def module_exit(self, call: ModuleCall, returned: list[tuple[Value, Tensor]]) -> None:
         if self.matcher is None or call.module not in self.matcher.modules_asked:

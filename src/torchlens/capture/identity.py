@@ -234,8 +234,9 @@ class Identity:
     def keep_again(self, value: Value, tensor: Tensor) -> None:
         """A value is held by another tensor now."""
         value.grad_fn = self.grad_fn_of(tensor) if tensor.requires_grad else None
-        value.saved = self.keeper.keep(tensor) if self.keeping else None
         value._facts = facts_of(tensor)
+        if self.keeping:
+            value.saved = self.keeper.keep(tensor)
 
     # ---- keeping --------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ class Observer:
 
         the run begins ............................ begin(trace, keeper)
         a tensor that the model is called with .... value(value, tensor, -1)          -> tensor or None
-          a module is called ...................... module_enter(call, place, args)
+          a module is called ...................... module_enter(call, place, args, kwargs)
             a torch function is called
               its arguments are known ............. before_call(function, args, ...)  -> arguments or None
               it will overwrite a tensor .......... before_write(tensor)
@@ -63,7 +63,7 @@ class Observer:
     def before_write(self, tensor: Tensor) -> None:
         """The memory of `tensor` is about to be overwritten, or to be handed out to somebody who may."""
 
-    def module_enter(self, call: ModuleCall, place: int, arguments: tuple[Any, ...]) -> None:
+    def module_enter(self, call: ModuleCall, place: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """A module call begins; it is at this place in `Trace.module_calls`."""
 
     def replaced(self, value: Value, tensor: Tensor) -> None:

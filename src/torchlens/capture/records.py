@@ -258,6 +258,23 @@ class Event(NamedTuple):
     site: tuple[tuple[CodeType, int], ...] | Site
 
 
+class Intervention(NamedTuple):
+    """An edit that was asked for."""
+
+    site: str  # where, as the user wrote it
+    edit: Any  # what; capture knows only that it prints itself
+
+
+class Applied(NamedTuple):
+    """One time that an edit was applied."""
+
+    intervention: int  # place in Trace.interventions
+    value: Value  # what was edited; along an edge, what one call takes from it
+    call: int  # along an edge: that call, a place in Trace.calls; otherwise -1
+    before: Tensor | Stored | None
+    after: Tensor | Stored | None
+
+
 class NotRebuilt(NamedTuple):
     """Stands for what the model returned where that can't be made again with other tensors in it."""
 
@@ -290,6 +307,9 @@ class Trace:
     buffer_infos: list[TensorInfo] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    interventions: list[Intervention] = field(default_factory=list)
+    applied: list[Applied] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)  # about interventions; for log.warnings, but nothing is wrong
     completeness: Completeness | None = None  # if it was asked for
     connections: Connections | None = None  # if values are to stay connected to autograd
     gradients: Gradients | None = None  # if they were asked for

@@ -26,6 +26,7 @@ from .._torch import (
     lazy_copy,
     no_torch_function,
 )
+from ..errors import ArgumentError
 from .calls import NO_SUBCLASS, TENSOR_ONLY, TorchCalls
 from .containers import PLAIN, Unseen, all_plain, flat_tensors, paired, put_in, rebuild, reconstructed, tensors_in
 from .functions import EDIT, KNOWN, OUTPUT, RAISED, Function
@@ -491,6 +492,8 @@ class Tracer(TorchCalls):
         """Let `answer` take the place of the `tensor` that a call has just given this value; return what does."""
         identity = self.identity
         if identity.was_written(tensor, value):
+            if facts_of(tensor) != facts_of(answer):
+                raise ArgumentError("what a call wrote in place keeps its shape, type and device")
             tensor.copy_(answer)  # it reaches every alias, as what the call wrote does
             answer = tensor
         else:
@@ -536,7 +539,7 @@ class Tracer(TorchCalls):
         if self.observers:
             with no_torch_function():
                 for observer in self.observers:
-                    observer.module_enter(call, self.module_call, (*args, *kwargs.values()))
+                    observer.module_enter(call, self.module_call, args, kwargs)
         return call
 
     def leave_module(self, call: ModuleCall, result: Any) -> Any:

@@ -18,6 +18,7 @@ from . import rng
 from .changes import Changes, Replaced, between
 from .keeping import Sink
 from .modules import named_modules
+from .observer import Observer
 from .session import Run, run_traced
 from .surroundings import EAGER
 
@@ -29,6 +30,7 @@ def trace_of(
     kwargs: dict[str, Any],
     options: Options,
     sink: Sink | None = None,
+    observers: tuple[Observer, ...] = (),
 ) -> Run:
     """Run the model once; return the trace of that, or of one call of a submodule in it, and what the model raised.
 
@@ -36,9 +38,9 @@ def trace_of(
     means its second call. What the model raises before that call is raised.
     """
     if module is None:
-        return run_traced(model, args, kwargs, options, sink)
+        return run_traced(model, args, kwargs, options, sink, observers)
     name, number = _address(module)
-    wanted = _OneCall(_submodule(model, name), number, dataclasses.replace(options, random_seed=None), sink)
+    wanted = _OneCall(_submodule(model, name), number, dataclasses.replace(options, random_seed=None), sink, observers)
     seed = rng.begin(options.random_seed)
     error = None
     try:
@@ -69,6 +71,11 @@ def _address(address: str) -> tuple[str, int]:
     return name, int(number)
 
 
+def submodule(model: nn.Module, address: str) -> nn.Module:
+    """The submodule that an address, perhaps with the number of a call, means."""
+    return _submodule(model, _address(address)[0])
+
+
 def _submodule(model: nn.Module, name: str) -> nn.Module:
     modules: dict[str, nn.Module] = dict(named_modules(model))
     if name not in modules:
@@ -94,13 +101,16 @@ class _Waiting(Replaced):
 class _OneCall:
     """Stands in for a module's `_call_impl` until the wanted call comes, and records that one."""
 
-    def __init__(self, module: nn.Module, number: int, options: Options, sink: Sink | None) -> None:
+    def __init__(
+        self, module: nn.Module, number: int, options: Options, sink: Sink | None, observers: tuple[Observer, ...]
+    ) -> None:
         self.calls = 0
         self.run: Run | None = None
         self._module = module
         self._number = number
         self._options = options
         self._sink = sink
+        self._observers = observers
         self._thread = threading.get_ident()
         self._inside = False  # a recursive module calls itself: that is part of its call
 
@@ -126,7 +136,7 @@ class _OneCall:
         results: list[Any] = []
         hook = self._module.register_forward_hook(lambda module, args, result: results.append(result))
         try:
-            self.run = run_traced(self._module, list(args), kwargs, self._options, self._sink)
+            self.run = run_traced(self._module, list(args), kwargs, self._options, self._sink, self._observers)
         finally:
             hook.remove()
         if self.run.error is not None:

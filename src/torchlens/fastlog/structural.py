@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -66,14 +67,14 @@ class Watch(Observer):
         keep = collector.keep_unasked if tally.kept_unasked else collector.look
         _save(value, keep(event, tensor))
 
-    def module_enter(self, call: ModuleCall, place: int, arguments: tuple[Any, ...]) -> None:
+    def module_enter(self, call: ModuleCall, place: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         if self.collector.stopped:
             return
         info = self.trace.modules[call.module]
         frame = Frame(call.module, info.address, info.class_name, call.number, self.frames.get(call.parent))
         self.frames[place] = frame
         if self._looks_at(frame):
-            tensors = flat_tensors(arguments)
+            tensors = flat_tensors((*args, *kwargs.values()))
             self.collector.module("module_enter", frame, tensors, [None] * len(tensors))
             self.collector.end_if_stopped()
         else:

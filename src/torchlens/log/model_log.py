@@ -29,6 +29,7 @@ from .accessor import Accessor
 from .apply_autograd import apply_autograd_options
 from .apply_selection import apply_selection
 from .backward import BackwardPass, GradFnLog, check_loss, gradients_of, memory_of, saved_by
+from .interventions import Interventions
 from .layer_log import LayerLog
 from .lookup import Lookup
 from .module_log import ModuleLog, modules_of
@@ -235,7 +236,16 @@ class ModelLog(Tabular, Aliased):
     @property
     def warnings(self) -> list[str]:
         """Where the log may not be what it seems; empty for almost every model."""
-        return list(self._trace.warnings)
+        return [*self._trace.warnings, *self._trace.remarks]
+
+    @property
+    def interventions(self) -> Interventions:
+        """What was edited while the model ran: prints as a table of sites, edits, and what they changed.
+
+        >>> tl.log_forward_pass(model, x, interventions={"fc": tl.edits.zero()}).interventions[0].num_applied
+        1
+        """
+        return Interventions(self.graph)
 
     @property
     def completeness(self) -> Completeness | None:
@@ -594,6 +604,8 @@ class ModelLog(Tabular, Aliased):
         If the new input takes another path through the model (another branch, another number of loops), the error says
         where, and the log is as it was. Layers that were taken out of the log before keep their values.
         """
+        if self._trace.interventions:
+            raise ArgumentError("this log was made with interventions; log the new input with them")
         options = (self._trace.options or Options()).again(layers_to_save, random_seed, train_mode)
         args, kwargs = model_arguments(model, input_args, input_kwargs)
         trace, error, chooser = trace_of(model, self._trace.within, args, kwargs, options)

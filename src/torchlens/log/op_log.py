@@ -14,7 +14,7 @@ from torch import Tensor
 from ..aliases import LAYER_ATTRIBUTES, Aliased
 from ..capture.containers import rebuild
 from ..capture.naming import func_name, grad_fn_name
-from ..capture.records import Call, Value, argument_values, fetched
+from ..capture.records import Applied, Call, Value, argument_values, fetched
 from ..graph import ancestry
 from ..graph.graph import Graph
 from ..graph.sites import user_stack
@@ -154,6 +154,22 @@ class OpLog(Tabular, Aliased):
         connections = self._graph.trace.connections
         connected = connections.tensor(self._value) if connections is not None else None
         return self._value.saved if connected is None else connected
+
+    @property
+    def activation_before_edit(self) -> Tensor | None:
+        """What the operation made, where an intervention put something else in its place; None if none did."""
+        applied = self._applied
+        return fetched(applied[0].before) if applied else None
+
+    @property
+    def edit(self) -> Any:
+        """What an intervention did to the value: an edit, a list where there were several, None where none was."""
+        edits = [self._graph.trace.interventions[applied.intervention].edit for applied in self._applied]
+        return edits[0] if len(edits) == 1 else edits or None
+
+    @property
+    def _applied(self) -> list[Applied]:
+        return [applied for applied in self._graph.trace.applied if applied.value is self._value and applied.call < 0]
 
     @property
     def has_saved_activation(self) -> bool:

@@ -8,11 +8,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from ..capture.functions import EDIT, UNEDITED
 from ..capture.identity import version_of
-from ..capture.records import Call, Value, argument_values
-from ..errors import ArgumentError, UnknownFunctionError, UntrustedError
+from ..capture.records import Call, Value, argument_values, fetched
+from ..errors import ArgumentError, BundleError, UnknownFunctionError, UntrustedError
 from ..graph.graph import Graph
-from ..replay.call import UNINITIALISED, recompute
+from ..intervene.again import AppliedEdits
+from ..replay.call import UNINITIALISED, TensorOf, recompute
 from ..replay.reasons import NotReplayable
 from ..replay.same import difference, same, without_values
 from .report import Problem, ValidationReport
@@ -43,13 +45,14 @@ def _validate(graph: Graph, perturb: bool) -> ValidationReport:
         )
         for param in changed
     ]
+    edits = AppliedEdits(graph.trace)
     done: set[int] = set()
     for place, value in enumerate(graph.entries):
         label = graph.label(place)
         if value.call < 0:
             report.given.append(label)
         elif value.role == "output":
-            _check_output(value, graph.trace.calls[value.call], label, report)
+            _check_output(edits.before(value), graph.trace.calls[value.call], label, report)
         elif value.call not in done:
             done.add(value.call)
             call = graph.trace.calls[value.call]
@@ -57,8 +60,31 @@ def _validate(graph: Graph, perturb: bool) -> ValidationReport:
             if touched:
                 report.unverified.append((label, f"{touched[0]} is not what it was"))
             else:
-                _check_call(graph, call, report, perturb)
+                _check_call(graph, call, value.call, edits, report, perturb)
+    _check_edits(graph, edits, report)
     return report
+
+
+def _check_edits(graph: Graph, edits: AppliedEdits, report: ValidationReport) -> None:
+    """Apply every edit again: it must give what was logged, and the last one of a value what the log holds."""
+    for applied in graph.trace.applied:
+        intervention = graph.trace.interventions[applied.intervention]
+        after = fetched(applied.after)
+        try:
+            again = fetched(applied.before) if intervention.edit.is_backward else edits.again(graph, applied)
+        except (NotReplayable, BundleError) as reason:
+            report.unverified.append((f"the edit of {intervention.site}", str(reason)))
+            continue
+        if after is None or again is None or not same(after, again.detach()):
+            report.problems.append(
+                Problem("edits", None, f"{intervention.site}: {intervention.edit!r} does not give what was logged")
+            )
+    for value, applications in edits.of_value.items():
+        after, saved = fetched(applications[-1].after), value.saved
+        if after is not None and saved is not None and not same(after, saved):
+            place = graph.place.get(value.index) if value.role != "param" else None
+            label = value.address if place is None else graph.label(place)
+            report.problems.append(Problem("edits", label, "is not what its edit left"))
 
 
 def _changed_params(graph: Graph) -> list[Value]:
@@ -69,21 +95,31 @@ def _changed_params(graph: Graph) -> list[Value]:
     ]
 
 
-def _check_output(value: Value, call: Call, label: str, report: ValidationReport) -> None:
+def _check_output(saved: Tensor | None, call: Call, label: str, report: ValidationReport) -> None:
     (origin,) = call.args
-    if value.saved is None or origin.saved is None or not same(value.saved, origin.saved):
+    if saved is None or origin.saved is None or not same(saved, origin.saved):
         report.problems.append(Problem("outputs", label, "is not what its parent holds"))
 
 
-def _check_call(graph: Graph, call: Call, report: ValidationReport, perturb: bool) -> None:
+def _check_call(
+    graph: Graph, call: Call, number: int, edits: AppliedEdits, report: ValidationReport, perturb: bool
+) -> None:
     entries = [(graph.label(graph.place[v.index]), v) for v in call.outputs if v.index in graph.place]
     labels = [label for label, _ in entries]
     if call.function.name in UNINITIALISED:
         report.given += labels
         return
+    if call.function in (EDIT, UNEDITED):
+        report.replayed += labels
+        before = edits.before(call.args[0]) if call.function is UNEDITED else call.args[0].saved
+        found = [edits.before(value) for _, value in entries]
+        if before is None or not all(each is not None and same(before, each) for each in found):
+            report.problems.append(Problem("replay", labels[0], "is not what its parent held"))
+        return
+    argument = partial(edits.argument, number)
     try:
-        again = recompute(call)
-        differing = _differing(call, again, entries)
+        again = recompute(call, argument)
+        differing = _differing(call, again, entries, edits)
     except (NotReplayable, UnknownFunctionError, UntrustedError) as reason:
         report.unverified += [(label, str(reason)) for label in labels]
         return
@@ -92,20 +128,24 @@ def _check_call(graph: Graph, call: Call, report: ValidationReport, perturb: boo
         return
     report.replayed += labels
     for label, saved, tensor in differing:
-        _report_difference(call, label, saved, tensor, report)
+        _report_difference(call, argument, label, saved, tensor, report)
     if perturb and not any(tensor.is_nested or without_values(tensor) for tensor in again):
-        _perturb_parents(graph, call, labels[0], again, report)
+        _perturb_parents(graph, call, argument, labels[0], again, report)
 
 
-def _differing(call: Call, again: list[Tensor], entries: list[tuple[str, Value]]) -> list[tuple[str, Tensor, Tensor]]:
+def _differing(
+    call: Call, again: list[Tensor], entries: list[tuple[str, Value]], edits: AppliedEdits
+) -> list[tuple[str, Tensor, Tensor]]:
     """The entries whose saved tensor is not the one that was computed again, with both."""
     found = dict(zip(call.outputs, again, strict=True))
-    pairs = [(label, value.saved, found[value]) for label, value in entries]
+    pairs = [(label, edits.before(value), found[value]) for label, value in entries]
     return [(label, saved, tensor) for label, saved, tensor in pairs if saved is not None and not same(saved, tensor)]
 
 
-def _report_difference(call: Call, label: str, saved: Tensor, again: Tensor, report: ValidationReport) -> None:
-    third = recompute(call)
+def _report_difference(
+    call: Call, argument: TensorOf, label: str, saved: Tensor, again: Tensor, report: ValidationReport
+) -> None:
+    third = recompute(call, argument)
     if all(not same(again, tensor) for tensor in third if tensor.shape == again.shape):
         report.unstable.append(label)
     else:
@@ -114,7 +154,9 @@ def _report_difference(call: Call, label: str, saved: Tensor, again: Tensor, rep
         )
 
 
-def _perturb_parents(graph: Graph, call: Call, label: str, baseline: list[Tensor], report: ValidationReport) -> None:
+def _perturb_parents(
+    graph: Graph, call: Call, argument: TensorOf, label: str, baseline: list[Tensor], report: ValidationReport
+) -> None:
     """Change each parent in turn: the result must change too, or the replay would have proved nothing about it.
 
     Some parents have no influence at the values they meet (a product with zero, the masked side of a `where`, a tensor
@@ -124,16 +166,16 @@ def _perturb_parents(graph: Graph, call: Call, label: str, baseline: list[Tensor
         baseline = [tensor.detach().clone() for tensor in baseline]
     parents = dict.fromkeys(v for _, v in argument_values(call) if v.role != "param" and v.index in graph.place)
     for parent in parents:
-        if parent.saved is not None and parent.saved.numel() and _has_influence(call, parent, baseline):
+        if parent.saved is not None and parent.saved.numel() and _has_influence(call, argument, parent, baseline):
             report.perturbed += 1
         else:
             report.without_influence.append((label, graph.label(graph.place[parent.index])))
 
 
-def _has_influence(call: Call, parent: Value, baseline: list[Tensor]) -> bool:
+def _has_influence(call: Call, argument: TensorOf, parent: Value, baseline: list[Tensor]) -> bool:
     for change in _CHANGES:
         try:
-            changed = recompute(call, partial(_perturbed, parent, change))
+            changed = recompute(call, partial(_perturbed, argument, parent, change))
         except Exception:  # an index out of range, a matrix that can't be inverted: the value matters
             return True
         if not all(same(before, after) for before, after in zip(baseline, changed, strict=True)):
@@ -141,8 +183,8 @@ def _has_influence(call: Call, parent: Value, baseline: list[Tensor]) -> bool:
     return False
 
 
-def _perturbed(parent: Value, change: Callable[[Tensor], Tensor], value: Value) -> Tensor | None:
-    saved = value.saved
+def _perturbed(argument: TensorOf, parent: Value, change: Callable[[Tensor], Tensor], value: Value) -> Tensor | None:
+    saved = argument(value)
     return change(saved) if value is parent and saved is not None else saved
 
 

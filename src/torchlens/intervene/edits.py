@@ -1,0 +1,516 @@
+"""What to do to a value while a model runs. Edits are plain values: they print as they are written.
+
+    >>> E = tl.edits
+    >>> E.zero(units=[3, 5])
+    zero(units=[3, 5])
+    >>> edited = tl.log_forward_pass(model, x, interventions={"fc": E.scale(0.5), "relu_2_4": E.clamp(max=1.0)})
+    >>> edited["fc"].activation.equal(edited["fc"].activation_before_edit / 2)
+    True
+
+Wherever an edit is expected, a tensor or a number stands for `replace`, a function of the tensor (or of the tensor and
+the operation) for itself, and a list for its members, one after the other.
+"""
+
+from __future__ import annotations
+
+import inspect
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..capture import rng
+from ..capture.identity import version_of
+from ..errors import ArgumentError
+
+__all__ = [
+    "add", "clamp", "gradient", "mean", "noise", "patch", "replace", "resample", "scale", "swap", "where", "zero",
+]  # fmt: skip
+
+
+class Moment:
+    """What an edit may ask about the place where it is applied."""
+
+    def __init__(
+        self,
+        op: Any,
+        number: int,
+        donor: Callable[[Any], Tensor],
+        arguments: tuple[Sequence[Any], Mapping[str, Any]] | None = None,
+    ) -> None:
+        self.op = op  # the operation, under the names that it has in a log
+        self.number = number  # how often the edit was applied before
+        self.donor = donor  # what another log holds at this place
+        self.arguments = arguments  # of the torch call or the module call whose result is edited
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Edit:
+    """One thing to do to a tensor. It never writes into the tensor."""
+
+    @abstractmethod
+    def apply(self, tensor: Tensor, moment: Moment) -> Tensor:
+        """The edited tensor."""
+
+    @property
+    def members(self) -> tuple[Edit, ...]:
+        """The edits that this one is made of."""
+        return ()
+
+    @property
+    def needs_arguments(self) -> bool:
+        """Does it work with the arguments of the call whose result it edits?"""
+        return any(member.needs_arguments for member in self.members)
+
+    @property
+    def needs_label(self) -> bool:
+        """Does it look into a log, where an operation is known by its label?"""
+        return any(member.needs_label for member in self.members)
+
+    @property
+    def is_backward(self) -> bool:
+        """Does it leave the value itself as it is?"""
+        return False
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(_equal(getattr(self, each.name), getattr(other, each.name)) for each in fields(self))
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def __repr__(self) -> str:
+        ordered = sorted(fields(self), key=lambda each: each.kw_only is True)
+        given = []
+        for each in ordered:
+            value = getattr(self, each.name)
+            if each.default is MISSING or value is not each.default:
+                bare = not each.kw_only and each.default is MISSING
+                given.append(written(value) if bare else f"{each.name}={written(value)}")
+        return f"{type(self).__name__.lower()}({', '.join(given)})"
+
+
+def written(value: Any) -> str:
+    """A value as the user wrote it, as far as it is short."""
+    if isinstance(value, Tensor):
+        return repr(value.item()) if value.dim() == 0 else f"<tensor {tuple(value.shape)}>"
+    if value is Ellipsis:
+        return "..."
+    if isinstance(value, slice):
+        parts = ["" if part is None else written(part) for part in (value.start, value.stop)]
+        return ":".join(parts) + ("" if value.step is None else f":{written(value.step)}")
+    if type(value) is tuple:
+        return f"({', '.join(map(written, value))}{',' * (len(value) == 1)})"
+    if type(value) is list:
+        return f"[{', '.join(map(written, value))}]"
+    if hasattr(value, "model_name"):
+        return f"<log of {value.model_name}>"
+    if callable(value) and not isinstance(value, Edit):
+        return name_of(value)
+    return repr(value)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return one.shape == other.shape and one.dtype == other.dtype and torch.equal(one, other)
+    if type(one) is type(other) and isinstance(one, (tuple, list)):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    return bool(one is other or one == other)
+
+
+def name_of(function: Any) -> str:
+    """What a function of the user's is called."""
+    return getattr(function, "__name__", None) or type(function).__name__
+
+
+# ---- edits of all or of a part --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Part(Edit):
+    """An edit of all of a tensor, or of a part of it.
+
+    `units` are indices along the channels: dimension 1 of a tensor with four or five dimensions, otherwise the last.
+    `at` is an index as in `tensor[at]`. With both, what both choose is edited.
+    """
+
+    units: Any = field(default=None, kw_only=True)
+    at: Any = field(default=None, kw_only=True)
+
+    @abstractmethod
+    def change(self, tensor: Tensor, moment: Moment, cut: Callable[[Tensor], Tensor]) -> Tensor:
+        """The edited part, given as it is; `cut` takes the same part out of a tensor like the whole."""
+
+    def apply(self, tensor: Tensor, moment: Moment) -> Tensor:
+        if self.units is None and self.at is None:
+            return self.change(tensor, moment, lambda whole: whole)
+        try:
+            return (
+                self._both(tensor, moment)
+                if self.units is not None and self.at is not None
+                else self._one(tensor, moment)
+            )
+        except IndexError as error:
+            raise ArgumentError(f"{self!r} does not fit a tensor of shape {tuple(tensor.shape)}: {error}") from None
+
+    def _one(self, tensor: Tensor, moment: Moment) -> Tensor:
+        index = self.at if self.at is not None else self._units_of(tensor)
+        part = tensor[index]
+        changed = self.change(part, moment, lambda whole: whole.expand(tensor.shape)[index])
+        if changed.dtype != part.dtype:
+            raise ArgumentError(f"{self!r} makes {changed.dtype} of a part of a tensor of {part.dtype}")
+        result = tensor.clone()
+        result[index] = changed
+        return result
+
+    def _both(self, tensor: Tensor, moment: Moment) -> Tensor:
+        inside = torch.zeros(tensor.shape, dtype=torch.bool, device=tensor.device)
+        outside = ~inside
+        inside[self.at] = True
+        outside[self._units_of(tensor)] = False
+        changed = self.change(tensor, moment, lambda whole: whole)
+        return torch.where(inside & ~outside, changed, tensor)
+
+    def _units_of(self, tensor: Tensor) -> tuple[Any, ...]:
+        units = [self.units] if isinstance(self.units, int) else self.units
+        units = list(units) if isinstance(units, (tuple, range)) else units
+        if tensor.dim() == 0:
+            raise ArgumentError(f"{self!r} chooses units of a tensor without dimensions")
+        return (slice(None), units) if tensor.dim() in (4, 5) else (..., units)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Zero(Part):
+    """Zeros in place of the value, or of a part of it: a lesion.
+
+    >>> edited = tl.log_forward_pass(model, x, interventions={"fc": tl.edits.zero(units=[0])})
+    >>> edited["fc"].activation[:, 0].any().item()
+    False
+    """
+
+    def change(self, tensor: Tensor, moment: Moment, cut: Callable[[Tensor], Tensor]) -> Tensor:
+        return torch.zeros_like(tensor)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Replace(Part):
+    """Another value: a number, or a tensor of the same shape (with `at` or `units`: that fits there)."""
+
+    value: Any
+
+    def change(self, tensor: Tensor, moment: Moment, cut: Callable[[Tensor], Tensor]) -> Tensor:
+        if not isinstance(self.value, Tensor):
+            return torch.full_like(tensor, self.value)
+        if self.value.dim() == 0:
+            return self.value.expand(tensor.shape).clone()
+        partial = self.units is not None or self.at is not None
+        return self.value.expand(tensor.shape) if partial else self.value.clone()
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Add(Part):
+    """The value plus a number or tensor, times `scale`: steering.
+
+    >>> edited = tl.log_forward_pass(model, x, interventions={"fc": tl.edits.add(torch.ones(5), scale=4)})
+    >>> edited.interventions[0].largest_change
+    4.0
+    """
+
+    value: Any
+    scale: float = 1
+
+    def change(self, tensor: Tensor, moment: Moment, cut: Callable[[Tensor], Tensor]) -> Tensor:
+        added: Tensor = tensor + (self.value if self.scale == 1 else self.value * self.scale)
+        return added
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Scale(Part):
+    """The value times a factor."""
+
+    factor: Any
+
+    def change(self, tensor: Tensor, moment: Moment, cut: Callable[[Tensor], Tensor]) -> Tensor:
+        scaled: Tensor = tensor * self.factor
+        return scaled
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Clamp(Part):
+    """The value, kept between two numbers or tensors."""
+
+    min: Any = None
+    max: Any = None
+
+    def change(self, tensor: Tensor, moment: Moment, cut: Callable[[Tensor], Tensor]) -> Tensor:
+        return tensor.clamp(self.min, self.max)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Noise(Part):
+    """The value plus normal noise, from a generator of its own: the model's random numbers stay what they are."""
+
+    std: float
+    seed: int = 0
+
+    def change(self, tensor: Tensor, moment: Moment, cut: Callable[[Tensor], Tensor]) -> Tensor:
+        generator = generator_for(self.seed, moment.number)
+        drawn = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+        return tensor + (drawn * self.std).to(tensor.device, tensor.dtype)
+
+
+def generator_for(seed: int, number: int) -> torch.Generator:
+    """A generator for one application of an edit."""
+    return torch.Generator().manual_seed(seed * 1_000_003 + number)
+
+
+# ---- edits that look elsewhere --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class _FromElsewhere(Part):
+    """What takes the place of the value comes from a log, or from tensors."""
+
+    @property
+    @abstractmethod
+    def sources(self) -> list[Any]:
+        """Logs, and tensors."""
+
+    @property
+    def needs_label(self) -> bool:
+        return any(not isinstance(source, Tensor) for source in self.sources)
+
+    def donated(self, moment: Moment) -> list[Tensor]:
+        return [source if isinstance(source, Tensor) else moment.donor(source) for source in self.sources]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Mean(_FromElsewhere):
+    """The mean over a reference: over the samples (dimension 0) of one or more logs, or of tensors like the value.
+
+    >>> edited = tl.log_forward_pass(model, x, interventions={"fc": tl.edits.mean(over=log)})
+    >>> edited["fc"].activation[0].allclose(log["fc"].activation.mean(0))
+    True
+    """
+
+    over: Any = None
+
+    @property
+    def sources(self) -> list[Any]:
+        return list(self.over) if isinstance(self.over, (list, tuple)) else [self.over]
+
+    def change(self, tensor: Tensor, moment: Moment, cut: Callable[[Tensor], Tensor]) -> Tensor:
+        samples = [donated.to(tensor.device) for donated in self.donated(moment)]
+        mean = torch.cat(samples).mean(0, keepdim=True)
+        return cut(mean) if self.units is not None or self.at is not None else mean.expand(tensor.shape).clone()
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Patch(_FromElsewhere):
+    """The value that another run has at the same place: activation patching.
+
+    >>> other = tl.log_forward_pass(model, torch.zeros(5, 5))
+    >>> edited = tl.log_forward_pass(model, x, interventions={"fc": tl.edits.patch(other)})
+    >>> edited["fc"].activation.equal(other["fc"].activation)
+    True
+    """
+
+    donor: Any
+
+    @property
+    def sources(self) -> list[Any]:
+        return [self.donor]
+
+    def change(self, tensor: Tensor, moment: Moment, cut: Callable[[Tensor], Tensor]) -> Tensor:
+        (donated,) = self.donated(moment)
+        return cut(donated) if self.units is not None or self.at is not None else donated.clone()
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Resample(_FromElsewhere):
+    """For each sample (dimension 0) the value of a random one in a log, from a generator of its own."""
+
+    donor: Any
+    seed: int = 0
+
+    @property
+    def sources(self) -> list[Any]:
+        return [self.donor]
+
+    def change(self, tensor: Tensor, moment: Moment, cut: Callable[[Tensor], Tensor]) -> Tensor:
+        (donated,) = self.donated(moment)
+        generator = generator_for(self.seed, moment.number)
+        total = moment.op.tensor_shape[0] if moment.op.tensor_shape else 1
+        drawn = torch.randint(len(donated), (total,), generator=generator)
+        return cut(donated[drawn])
+
+
+# ---- edits of edits -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Swap(Edit):
+    """What another function makes of the same arguments. The operation's own result is not used.
+
+    >>> edited = tl.log_forward_pass(model, x, interventions={"relu_2_4": tl.edits.swap(torch.nn.functional.gelu)})
+    >>> edited["relu_2_4"].activation.equal(torch.nn.functional.gelu(edited["fc"].activation))
+    True
+    """
+
+    function: Callable[..., Any]
+
+    @property
+    def needs_arguments(self) -> bool:
+        return True
+
+    def apply(self, tensor: Tensor, moment: Moment) -> Tensor:
+        if moment.arguments is None:
+            raise ArgumentError(f"{self!r} needs a call whose arguments it gets; this value was not made by one")
+        args, kwargs = moment.arguments
+        with rng.restored():
+            result = self.function(*args, **kwargs)
+        return checked_result(self.function, result)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Where(Edit):
+    """An edit where a condition holds: a function of the tensor (or of the tensor and the operation) that returns True,
+    False or a mask; or a mask.
+
+    >>> E = tl.edits
+    >>> edited = tl.log_forward_pass(model, x, interventions={"fc": E.where(lambda t: t > 0, E.scale(2))})
+    """
+
+    condition: Any
+    edit: Any
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "edit", as_edit(self.edit))
+
+    @property
+    def members(self) -> tuple[Edit, ...]:
+        return (self.edit,)
+
+    def apply(self, tensor: Tensor, moment: Moment) -> Tensor:
+        holds = asked(self.condition, tensor, moment) if callable(self.condition) else self.condition
+        if isinstance(holds, Tensor) and holds.numel() > 1:
+            return torch.where(holds.to(tensor.device, torch.bool), self.edit.apply(tensor, moment), tensor)
+        return self.edit.apply(tensor, moment) if bool(holds) else tensor
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Gradient(Edit):
+    """An edit on the way back: of the gradient of the value, which stays as it is.
+
+    >>> E = tl.edits
+    >>> edited = tl.log_forward_pass(model, x, interventions={"fc": E.gradient(E.zero())}, train_mode=True)
+    """
+
+    edit: Any
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "edit", as_edit(self.edit))
+        if self.edit.needs_arguments or self.edit.is_backward:
+            raise ArgumentError(f"{self.edit!r} can't edit a gradient")
+
+    @property
+    def members(self) -> tuple[Edit, ...]:
+        return (self.edit,)
+
+    @property
+    def is_backward(self) -> bool:
+        return True
+
+    def apply(self, tensor: Tensor, moment: Moment) -> Tensor:
+        if not tensor.requires_grad:
+            raise ArgumentError(
+                f"{self!r}: nothing requires a gradient here; give an input that does, or train_mode=True where "
+                "parameters do, and run outside of torch.no_grad()"
+            )
+        with torch.enable_grad():
+            passed = tensor.view_as(tensor)
+        passed.register_hook(lambda gradient: self.edit.apply(gradient, moment))  # type: ignore[no-untyped-call]
+        return passed
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Function(Edit):
+    """A function of the user's, of the tensor or of the tensor and the operation."""
+
+    function: Callable[..., Any]
+
+    def apply(self, tensor: Tensor, moment: Moment) -> Tensor:
+        given = tensor.clone()  # it may write into it
+        version = version_of(given)
+        result = checked_result(self.function, asked(self.function, given, moment))
+        return tensor if result is given and version_of(given) == version else result
+
+    def __repr__(self) -> str:
+        return name_of(self.function)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Several(Edit):
+    """Edits one after the other."""
+
+    edits: tuple[Edit, ...]
+
+    @property
+    def members(self) -> tuple[Edit, ...]:
+        return self.edits
+
+    @property
+    def is_backward(self) -> bool:
+        return all(edit.is_backward for edit in self.edits)
+
+    def apply(self, tensor: Tensor, moment: Moment) -> Tensor:
+        for edit in self.edits:
+            tensor = edit.apply(tensor, moment)
+        return tensor
+
+    def __repr__(self) -> str:
+        return f"[{', '.join(map(repr, self.edits))}]"
+
+
+def asked(function: Callable[..., Any], tensor: Tensor, moment: Moment) -> Any:
+    """Call a function of the user's with what it takes. What it draws does not shift the model's random numbers."""
+    with rng.restored():
+        return function(tensor, moment.op) if _takes_two(function) else function(tensor)
+
+
+def _takes_two(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # a builtin
+        return False
+    needed = [p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return len(needed) == 2
+
+
+def checked_result(function: Any, result: Any) -> Tensor:
+    if not isinstance(result, Tensor):
+        raise ArgumentError(f"{name_of(function)} returned {type(result).__name__}; an edit returns the new tensor")
+    return result
+
+
+def as_edit(given: Any) -> Edit:
+    """What a user may give as an edit, as one."""
+    if isinstance(given, Edit):
+        return given
+    if isinstance(given, type):
+        raise ArgumentError(f"{given.__name__} is a class; an edit is made by calling it, as in tl.edits.zero()")
+    if isinstance(given, (list, tuple)) and given:
+        return Several(tuple([as_edit(member) for member in given]))
+    if isinstance(given, (Tensor, int, float, complex)):
+        return Replace(given)
+    if callable(given):
+        return Function(given)
+    raise ArgumentError(f"{given!r} is no edit; a tensor, a number, a function, a list of edits or one of tl.edits is")
+
+
+zero, replace, add, scale, clamp, noise = Zero, Replace, Add, Scale, Clamp, Noise
+mean, patch, resample, swap, where, gradient = Mean, Patch, Resample, Swap, Where, Gradient

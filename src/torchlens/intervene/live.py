@@ -1,0 +1,322 @@
+"""Edit values while a model runs: an observer of the capture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..capture.containers import paired, replace_tensors
+from ..capture.context import AskLater, OpInProgress
+from ..capture.functions import EDIT, UNEDITED, Function
+from ..capture.keeping import Keeper
+from ..capture.naming import layer_type_of
+from ..capture.observer import Arguments, Observer
+from ..capture.records import Applied, Intervention, ModuleCall, Trace, Value, facts_of
+from ..errors import ArgumentError, LayerNotFoundError
+from ..graph.graph import Graph
+from ..selectors import NO, YES, Answer, Modules, Predicate, Returned, Seen
+from .edits import Edit, Moment
+from .path import Path
+from .sites import ARGUMENT, Base, Request, Sites, check_editable, donor_at, is_address, kinds_of, resolve
+
+_NO_MORE = (EDIT, UNEDITED)
+
+
+class LiveEdits(Observer):
+    """Puts edited tensors in the place of those that the user's interventions choose.
+
+    `finish` is to be called when the run is over: it raises where an edit never happened, and says what else there is
+    to say.
+    """
+
+    may_change = True
+
+    def __init__(self, requests: list[Request], tensors: Mapping[str, Tensor], base: Base | None, allow_change: bool):
+        self.requests = requests
+        self.base = base
+        self.allow_change = allow_change
+        self.failure: BaseException | None = None  # the first; the model may have caught it
+        self._tensors = tensors  # parameters and buffers of the model, by address
+        self._edited: dict[str, Tensor] = {}  # those that were used, edited
+        self._running: dict[int, Arguments] = {}  # the arguments of module calls, by their ids
+        self._last_exit = 0  # how many edits had been applied when a module returned
+        self._arguments: Arguments | None = None  # of the torch call that runs
+        self._types: dict[str, tuple[int, ...]] = {}  # which requests the type of an operation decides
+
+    def begin(self, trace: Trace, keeper: Keeper) -> None:
+        self.trace, self.keeper = trace, keeper
+        self.applied = [0] * len(self.requests)
+        self.changed = [False] * len(self.requests)
+        trace.interventions = [Intervention(request.site, request.edit) for request in self.requests]
+        self.sites: Sites = resolve(self.requests, Modules(trace.modules), self._tensors, self.base)
+        self.path = Path(self.base.graph, self.sites) if self.base is not None else None
+        self._watches_arguments = bool(self.sites.edges or self.sites.addresses or self.sites.values)
+        self._saves_arguments = any(request.edit.needs_arguments for request in self.requests)
+        self._by_type = [(number, kind) for number, kind in self.sites.live if not kind.predicates()]
+        self._by_predicate = [(number, kind) for number, kind in self.sites.live if kind.predicates()]
+
+    # ---- what capture tells ---------------------------------------------------------------------------------
+
+    def value(self, value: Value, tensor: Tensor, module_call: int) -> Tensor | None:
+        if value.call >= 0 and self.trace.calls[value.call].function in _NO_MORE:
+            self._moved(value)
+            return None
+        numbers: list[int] = []
+        if self.path is not None:
+            self.path.follow(self.trace)
+            numbers += self.sites.values.get(self.path.index(value), ())
+        if self.sites.live:
+            numbers += self._chosen(value, module_call)
+        if not numbers or value.role in ("buffer", "param", "source"):
+            return None
+        label = self.path.label(value) if self.path is not None and self.base is not None else None
+        for number in numbers:
+            tensor = self._edit(number, value, tensor, self._moment(number, value, module_call, label))
+        return tensor
+
+    def module_enter(self, call: ModuleCall, place: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        if self._saves_arguments and call.module in self.sites.modules:
+            self._running[id(call)] = _copies(args, kwargs)
+
+    def module_exit(self, call: ModuleCall, returned: list[tuple[Value, Tensor]]) -> list[Tensor] | None:
+        asked = self.sites.modules.get(call.module)
+        if asked is None:
+            return None
+        self._last_exit = len(self.trace.applied)
+        arguments = self._running.pop(id(call), None)
+        tensors = [tensor for _, tensor in returned]
+        for number, kind in asked:
+            for position in self._positions(call, kind, returned):
+                value = returned[position][0]
+                key = self._address(call, position, len(returned))
+                op = OpInProgress(self.trace, value, call.parent)
+                moment = Moment(op, self.applied[number], partial(donor_at, key=key), arguments)
+                tensors[position] = self._edit(number, value, tensors[position], moment)
+        return tensors
+
+    def before_call(
+        self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], stored: Arguments
+    ) -> Arguments | None:
+        if self.path is not None:
+            self.path.follow(self.trace)
+        if self._watches_arguments:
+            args, kwargs = self._with_other_arguments(function, args, kwargs, stored)
+        if self._saves_arguments:
+            overwrites = function.written is not None or "out" in kwargs
+            self._arguments = _copies(args, kwargs) if overwrites else (args, kwargs)
+        return args, kwargs
+
+    def _moved(self, value: Value) -> None:
+        """Others have what a module returned as it was: what was edited is a value of its own."""
+        call, applied = self.trace.calls[value.call], self.trace.applied
+        for place in range(self._last_exit, len(applied) if call.function is EDIT else 0):
+            if applied[place].value is call.args[0]:
+                applied[place] = applied[place]._replace(value=value)
+
+    # ---- which values ---------------------------------------------------------------------------------------
+
+    def _chosen(self, value: Value, module_call: int) -> list[int]:
+        layer_type = layer_type_of(value, self.trace.calls)
+        found = self._types.get(layer_type)
+        if found is None:
+            seen = Seen(layer_type, path=value.address if value.role == "output" else None)
+            found = tuple([number for number, kind in self._by_type if kind.answer(seen) == YES])
+            self._types[layer_type] = found
+        numbers = list(found)
+        for number, kind in self._by_predicate:
+            if kind.answer(Seen(layer_type, asked=partial(self._ask, value, module_call))) == YES:
+                numbers.append(number)
+        if numbers and value.call >= 0:
+            check_editable(self.trace, value, layer_type)
+        return numbers
+
+    def _ask(self, value: Value, module_call: int, predicate: Predicate) -> Answer:
+        try:
+            return YES if predicate(OpInProgress(self.trace, value, module_call)) else NO
+        except AskLater as asked:
+            raise ArgumentError(
+                f"{ARGUMENT}: a function asked for {asked}, which is known only when the graph is; give "
+                "base=log, a log of the same run, and choose the labels in it"
+            ) from None
+
+    def _positions(self, call: ModuleCall, kind: Returned, returned: list[tuple[Value, Tensor]]) -> list[int]:
+        chosen = [n for n in range(len(returned)) if kind.fits(call.module, call.number, n)]
+        if len(chosen) > 1:
+            address = self.trace.modules[call.module].address or "self"
+            names = ", ".join(repr(f"{address}[{n}]") for n in chosen[:4])
+            raise ArgumentError(f"{ARGUMENT}: {address} returned {len(returned)} tensors; say which: {names}")
+        return chosen
+
+    def _address(self, call: ModuleCall, position: int, total: int) -> str:
+        address = self.trace.modules[call.module].address or "self"
+        return f"{address}:{call.number}" + (f"[{position}]" if total > 1 else "")
+
+    # ---- arguments ------------------------------------------------------------------------------------------
+
+    def _with_other_arguments(
+        self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], stored: Arguments
+    ) -> Arguments:
+        """The arguments with edits along edges, of parameters, of buffers and of constants."""
+        number = self.path.at if self.path is not None else -1
+        edges = self.sites.edges.get(number, [])
+        others: dict[int, Tensor] = {}
+        for value, tensor in paired([*stored[0], *stored[1].values()], [*args, *kwargs.values()]):
+            edited = self._standing(value, tensor)
+            for request, parent in edges:
+                if self.path is not None and self.path.is_same(parent, value):
+                    edited = self._edit_edge(request, value, edited)
+            if edited is not tensor:
+                others[id(tensor)] = edited
+        if not others:
+            return args, kwargs
+        self._check_not_written(function, args, kwargs, others)
+        put = partial(replace_tensors, replace=lambda tensor: others.get(id(tensor), tensor))
+        return tuple(map(put, args)), {name: put(argument) for name, argument in kwargs.items()}
+
+    def _standing(self, value: Value, tensor: Tensor) -> Tensor:
+        """What takes the place of a tensor that the model has without asking for it."""
+        if value.role in ("param", "buffer"):
+            key, numbers = value.address or "", self.sites.addresses.get(value.address or "", ())
+        elif value.role == "source" and self.path is not None:
+            key, numbers = f"source {value.index}", self.sites.values.get(self.path.index(value), ())
+        else:
+            return tensor
+        if not numbers:
+            return tensor
+        if key not in self._edited:
+            edited = tensor
+            for number in numbers:
+                edited = self._edit(number, value, edited, self._moment(number, value, -1, None))
+            self._edited[key] = edited
+            value.kept, value._facts = self.keeper.keep(edited), facts_of(edited)
+            if value.role == "param":
+                self.trace.param_versions[value.index] = value.kept._version if value.kept is not None else -1
+        return self._edited[key]
+
+    def _edit_edge(self, number: int, value: Value, tensor: Tensor) -> Tensor:
+        moment = self._moment(number, value, -1, self.path.label(value) if self.path is not None else None)
+        return self._edit(number, value, tensor, moment, call=len(self.trace.calls))
+
+    def _check_not_written(
+        self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], others: Mapping[int, Tensor]
+    ) -> None:
+        targets = list(function.written(args, kwargs)) if function.written is not None else []
+        if any(id(target) in others for target in [*targets, kwargs.get("out")]):
+            raise ArgumentError(
+                f"{ARGUMENT}: {function.name} overwrites what is to be edited on its way in; edit its result instead"
+            )
+
+    # ---- editing --------------------------------------------------------------------------------------------
+
+    def _moment(self, number: int, value: Value, module_call: int, label: str | None) -> Moment:
+        donor = partial(donor_at, key=label or value.address or "")
+        return Moment(OpInProgress(self.trace, value, module_call), self.applied[number], donor, self._arguments)
+
+    def _edit(self, number: int, value: Value, tensor: Tensor, moment: Moment, call: int = -1) -> Tensor:
+        edit = self.requests[number].edit
+        try:
+            before = self.keeper.keep(tensor)
+            edited = edit.apply(tensor, moment)
+            self._check(number, edit, tensor, edited)
+        except Exception as raised:
+            self.failure = self.failure or raised
+            raise
+        self.applied[number] += 1
+        changes = not edit.is_backward and _differ(tensor, edited)
+        self.changed[number] |= changes
+        if not changes and not edit.is_backward and not (tensor.requires_grad or edited.requires_grad):
+            edited = tensor  # what it shares memory with stays as it is
+        after = before if edited is tensor or edit.is_backward else self.keeper.keep(edited)
+        self.trace.applied.append(Applied(number, value, call, before, after))
+        return edited
+
+    def _check(self, number: int, edit: Edit, tensor: Tensor, edited: Tensor) -> None:
+        if self.allow_change:
+            return
+        if facts_of(tensor) != facts_of(edited):
+            raise ArgumentError(
+                f"{ARGUMENT}: {self.requests[number].site}: {edit!r} makes {_in_words(edited)} of {_in_words(tensor)}; "
+                "if that is what you want, say allow_change=True"
+            )
+
+    # ---- the end --------------------------------------------------------------------------------------------
+
+    def finish(self, graph: Graph) -> None:
+        """The run is over: raise where an edit never happened, note what changed nothing."""
+        if self.failure is not None:
+            raise self.failure
+        for number, applied in enumerate(self.applied):
+            if not applied:
+                raise LayerNotFoundError(f"{ARGUMENT}: {self._never(number, graph)}")
+        if self.path is not None:
+            self.path.finish(self.trace)
+        for number, request in enumerate(self.requests):
+            self._remark(number, request, graph)
+
+    def _never(self, number: int, graph: Graph) -> str:
+        request = self.requests[number]
+        modules = Modules(self.trace.modules)
+        if not isinstance(request.key, tuple) and not is_address(request.key, modules, self._tensors):
+            (kind, *_) = kinds_of(request.key, modules)
+            if not kind.places(graph, lambda predicate: []):
+                return kind.nothing(graph)
+        return f"{request.site} was never reached"
+
+    def _remark(self, number: int, request: Request, graph: Graph) -> None:
+        applied = [each for each in self.trace.applied if each.intervention == number]
+        if not request.edit.is_backward and not self.changed[number]:
+            self.trace.remarks.append(f"{request.site}: {request.edit!r} changed no element")
+        if not any(_matters(graph, each) for each in applied):
+            self.trace.remarks.append(f"{request.site}: nothing that the model returned depends on what was edited")
+
+
+def _matters(graph: Graph, applied: Applied) -> bool:
+    """Does anything that the model returned depend on what was edited?"""
+    trace = graph.trace
+    values = trace.calls[applied.call].outputs if applied.call >= 0 else (applied.value,)
+    if applied.value.role == "param" and applied.call < 0:
+        return True
+    waiting = [graph.place[value.index] for value in values if value.index in graph.place]
+    seen = set(waiting)
+    while waiting:
+        place = waiting.pop()
+        if graph.entries[place].role == "output":
+            return True
+        new = [child for child in graph.children[place] if child not in seen]
+        seen.update(new)
+        waiting += new
+    return False
+
+
+def _copies(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
+    """Arguments as they are now: the call may overwrite them."""
+    copied = replace_tensors([list(args), dict(kwargs)], lambda tensor: tensor.clone())
+    return copied[0], copied[1]
+
+
+def _in_words(tensor: Tensor) -> str:
+    shape, dtype, device = facts_of(tensor)
+    return f"{dtype} of shape {tuple(shape)} on {device}"
+
+
+def _differ(tensor: Tensor, edited: Tensor) -> bool:
+    """Is any element another?"""
+    if edited is tensor:
+        return False
+    if facts_of(tensor) != facts_of(edited):
+        return True
+    try:
+        return not torch.equal(tensor, edited)
+    except (RuntimeError, TypeError, NotImplementedError):  # sparse, nested
+        return True
+
+
+def model_tensors(model: Any) -> dict[str, Tensor]:
+    """The parameters and buffers of a model, by every address that they have."""
+    found: dict[str, Tensor] = dict(model.named_parameters(remove_duplicate=False))
+    found.update(model.named_buffers(remove_duplicate=False))
+    return found

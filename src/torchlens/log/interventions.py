@@ -1,0 +1,177 @@
+"""What was edited in a forward pass, and getting ready to edit one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ..capture import rng
+from ..capture.containers import fresh_copy
+from ..capture.modules import copied
+from ..capture.records import Applied, Trace, fetched
+from ..capture.session import describe_modules
+from ..capture.within import submodule, trace_of
+from ..errors import ArgumentError
+from ..graph.graph import Graph
+from ..options import Options
+from ..selectors import Modules
+
+if TYPE_CHECKING:
+    from ..intervene.live import LiveEdits
+    from .model_log import ModelLog
+
+
+class InterventionLog:
+    """One intervention: where, what, how often, and what it changed. An entry of `log.interventions`.
+
+    >>> edited = tl.log_forward_pass(model, x, interventions={"fc": tl.edits.zero()})
+    >>> edited.interventions[0].layers
+    ['linear_1_3']
+    """
+
+    def __init__(self, graph: Graph, number: int) -> None:
+        self._graph = graph
+        self.site, self.edit = graph.trace.interventions[number]
+        self._applied = [applied for applied in graph.trace.applied if applied.intervention == number]
+
+    @property
+    def num_applied(self) -> int:
+        """How often it was applied."""
+        return len(self._applied)
+
+    @property
+    def layers(self) -> list[str]:
+        """What was edited: labels, addresses of parameters, edges."""
+        return list(dict.fromkeys(_name(self._graph, applied) for applied in self._applied))
+
+    @cached_property
+    def _differences(self) -> list[Tensor]:
+        return [difference(applied) for applied in self._applied]
+
+    @property
+    def largest_change(self) -> float:
+        """The largest change of an element, by absolute value; NaN if that can't be told."""
+        found = [each.max().item() for each in self._differences if each.numel()]
+        return max(found, default=0.0)
+
+    @property
+    def share_changed(self) -> float:
+        """Which part of the elements changed, from 0 to 1."""
+        total = sum(each.numel() for each in self._differences)
+        return sum(int(each.count_nonzero()) for each in self._differences) / total if total else 0.0
+
+    def __repr__(self) -> str:
+        return f"InterventionLog({self.site}: {self.edit!r}, applied {self.num_applied} times)"
+
+
+def difference(applied: Applied) -> Tensor:
+    """By how much each element changed; nothing if that can't be told."""
+    before, after = fetched(applied.before), fetched(applied.after)
+    if before is None or after is None or before.shape != after.shape:
+        return torch.full((1,), torch.nan)
+    if before is after:
+        return torch.zeros(before.numel() or 1)
+    try:
+        distance: Tensor = (after.to(torch.complex128) - before.to(torch.complex128)).abs()
+        return distance
+    except RuntimeError:  # a layout that can't be subtracted
+        return torch.full((1,), torch.nan)
+
+
+def _name(graph: Graph, applied: Applied) -> str:
+    value = applied.value
+    if value.role == "param":
+        name = value.address or "?"
+    else:
+        place = graph.place.get(value.index)
+        name = graph.label(place) if place is not None else f"a dropped {value.role}"
+    if applied.call < 0:
+        return name
+    children = [graph.place[v.index] for v in graph.trace.calls[applied.call].outputs if v.index in graph.place]
+    return f"{name} -> {graph.label(children[0])}" if children else f"{name} -> a dropped operation"
+
+
+class Interventions(Sequence[InterventionLog]):
+    """The interventions of a log; prints as a table."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._entries = [InterventionLog(graph, number) for number in range(len(graph.trace.interventions))]
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._entries[key]
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[InterventionLog]:
+        return iter(self._entries)
+
+    def __repr__(self) -> str:
+        if not self._entries:
+            return "no interventions"
+        rows = [("site", "edit", "layers", "applied", "largest change", "changed")]
+        for entry in self._entries:
+            layers = ", ".join(entry.layers[:3]) + f" and {len(entry.layers) - 3} more" * (len(entry.layers) > 3)
+            change, share = f"{entry.largest_change:.4g}", f"{entry.share_changed:.1%}"
+            rows.append((entry.site, repr(entry.edit), layers, str(entry.num_applied), change, share))
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+        return "\n".join(line.rstrip() for line in lines)
+
+
+# ---- getting ready --------------------------------------------------------------------------------------------
+
+
+def live_edits(
+    model: nn.Module,
+    interventions: Any,
+    base: ModelLog | None,
+    allow_change: bool,
+    run_before: Callable[[], ModelLog],
+) -> LiveEdits | None:
+    """What edits a run of the model; None if nothing is to be edited."""
+    if interventions is None:
+        if base is not None or allow_change:
+            raise ArgumentError("base and allow_change are about interventions, and there are none")
+        return None
+    from ..intervene.live import LiveEdits, model_tensors
+    from ..intervene.sites import Base, checked, needs_base
+
+    requests = checked(interventions)
+    structure = Trace(type(model).__name__)
+    describe_modules(model, structure)
+    tensors = model_tensors(model)
+    if base is None and any(needs_base(request, Modules(structure.modules), tensors) for request in requests):
+        base = run_before()
+    looked_up = Base(base.graph, base._lookup._asked) if base is not None else None
+    return LiveEdits(requests, tensors, looked_up, allow_change)
+
+
+def run_before(
+    model: nn.Module, module: str | None, args: list[Any], kwargs: dict[str, Any], options: Options
+) -> ModelLog:
+    """A run in which labels are looked up: on copies, without values; the random generators are put back."""
+    from .model_log import ModelLog
+
+    try:
+        twin = copied(model)
+    except ArgumentError as error:
+        raise ArgumentError(
+            "interventions: labels and numbers are looked up in a run before, on a copy of the model, which can't be "
+            "copied; give a log of the same run: base=log"
+        ) from error
+    with rng.restored():
+        before = Options.checked(layers_to_save=None, random_seed=options.random_seed)
+        run = trace_of(twin, module, fresh_copy(args), fresh_copy(kwargs), before)
+    if run.error is not None:
+        raise run.error
+    return ModelLog(run.trace)
+
+
+def edited_module(model: nn.Module, module: str | None) -> nn.Module:
+    """The module whose run is edited."""
+    return model if module is None else submodule(model, module)
