@@ -60,6 +60,10 @@ lint: $(READY)  ## style and types
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
 
+viewer-types:  ## check the types of the page's viewer with TypeScript (needs node and npm)
+	npm install --silent --no-save --prefix $(VENV)/.node typescript
+	$(VENV)/.node/node_modules/.bin/tsc -p src/torchlens/page/viewer
+
 docs: $(READY)  ## build the documentation site into build/site; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 IMAGES = DOCS / "images"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-PICTURE = re.compile(r"images/([\w-]+\.svg)")
+PICTURE = re.compile(r"images/([\w-]+\.(?:svg|png))")
 
 
 @pytest.fixture

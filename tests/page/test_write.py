@@ -149,10 +149,10 @@ def test_a_notebook_shows_the_page_over_a_picture(log: tl.ModelLog, monkeypatch:
 
 
 def test_a_script_opens_the_browser(log: tl.ModelLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[str] = []
-    monkeypatch.setattr("webbrowser.open", seen.append)
+    seen: list[Path] = []
+    monkeypatch.setattr(notebook, "open_in_viewer", seen.append)
     path = log.explore()
-    assert seen == [path.as_uri()] and path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+    assert seen == [path] and path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
 
 
 def test_from_the_command_line(log: tl.ModelLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import html
 import tempfile
-import webbrowser
 from pathlib import Path
 from typing import Any
 
 from ..draw.options import DrawOptions
 from ..draw.output.formats import FORMATS
-from ..draw.show import in_notebook, readable_view
+from ..draw.show import in_notebook, open_in_viewer, readable_view
 from ..draw.view.drawable import Drawable
 from ..errors import ArgumentError
 from .write import write_page
@@ -54,5 +53,5 @@ def explore(log: Drawable, page: str, height: int) -> Exploration | Path:
         return Exploration(page, picture, log.model_name, height)
     folder = Path(tempfile.mkdtemp(prefix="torchlens-"))
     path = write_page(page, folder / "model.html")
-    webbrowser.open(path.as_uri())
+    open_in_viewer(path)
     return path

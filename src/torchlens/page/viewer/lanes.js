@@ -26,7 +26,9 @@ export class Lane {
 export function split(pieces, layer, end) {
   const firstOf = (/** @type {Piece} */ piece) => (piece.tail === OUTSIDE ? 0 : layer[piece.tail]);
   const lastOf = (/** @type {Piece} */ piece) => (piece.head === OUTSIDE ? end : layer[piece.head]);
+  /** @type {Piece[]} */
   const direct = [];
+  /** @type {Piece[]} */
   const sideways = [];
   for (const piece of pieces) {
     const distance = lastOf(piece) - firstOf(piece);

@@ -61,6 +61,7 @@ function placeMiddleLabels(tree, upright) {
   /** @type {Map<number, import("./layout_types.js").LayerPlan>} */
   const plans = new Map();
   tree.containers.forEach((container, number) => {
+    /** @type {{edge: number, piece: Piece}[]} */
     const labelled = [];
     container.pieces.forEach((piece, index) => {
       if (piece.label.length) labelled.push({ edge: container.owners[index], piece });

@@ -20,8 +20,8 @@ export class Mode {
   constructor(data, model, rolled) {
     this.model = model;
     this.rolled = rolled;
-    /** @type {Looks & {id: string[], places: number[][], passes: number[], group: Int32Array}} */
     const first = summed(data.nodes.place);
+    /** @type {Looks & {id: string[], places: number[][], passes: number[], group: Int32Array}} */
     this.nodes = {
       ...looks(data.nodes, model),
       id: model.texts(summed(data.nodes.id)),

@@ -113,12 +113,8 @@ class Painter {
     const { ctx, scene, k, colours, marks } = this;
     if (k < 0.015) return;
     const { lit } = marks;
-    /** @type {number[]} */
-    const solid = [];
-    const dashed = [];
-    const faint = [];
-    const into = [];
-    const outof = [];
+    /** @type {Record<"solid" | "dashed" | "faint" | "into" | "outof", number[]>} */
+    const { solid, dashed, faint, into, outof } = { solid: [], dashed: [], faint: [], into: [], outof: [] };
     for (const number of scene.edgeGrid.find(...this.area)) {
       const at = number * 4;
       const { bounds } = scene.edgeGrid;

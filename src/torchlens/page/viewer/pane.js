@@ -28,6 +28,8 @@ export class Pane {
     /** @type {State} */
     this.state = { open: new Set(), folded: new Set(), buffers: "meaningful", only: null, direction: "topdown" };
     this.camera = { x: 0, y: 0, k: 1 };
+    /** set anew by each rebuild, the first of them below */
+    this.scene = /** @type {Scene} */ (/** @type {unknown} */ (null));
     /** @type {Selection | null} */
     this.selection = null;
     /** entries that were found @type {Set<number>} */
@@ -182,6 +184,10 @@ export class Pane {
       changed = true;
     }
     if (changed) this.rebuild();
+    if (this.scene.shown.shownBy[place] < 0 && this.state.buffers !== "always") {
+      this.state.buffers = "always"; // it is one that is usually left out
+      this.rebuild();
+    }
     this.select({ place });
     this.lookAt(place, zoom);
   }

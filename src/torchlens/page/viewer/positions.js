@@ -130,6 +130,7 @@ const strong = (links) => links.map((near) => near.filter((link) => link.weight 
 
 /** Where each item stands when they are pushed together, the first at 0. @param {Items} items @param {number[]} layer */
 function offsetsOf(items, layer) {
+  /** @type {number[]} */
   const offsets = [];
   let at = 0;
   layer.forEach((item, index) => {
