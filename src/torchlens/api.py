@@ -416,7 +416,7 @@ def validate_backward_pass(
 
         twin, twin_args, twin_kwargs = copied(model), fresh_copy(args), fresh_copy(kwargs)
         log = log_forward_pass(twin, twin_args, twin_kwargs, random_seed=seed, save_gradients=True)
-        loss = _loss(loss_of(log._output()))
+        loss = _loss(loss_of(log.output))
         tensors = {op.label: op.activation for op in log if op.activation is not None and op.activation.requires_grad}
         given = autograd_gradients(loss, tensors)
         log.log_backward(loss)
@@ -452,7 +452,7 @@ def log_backward(loss: Tensor, **arguments: Any) -> list[BackwardPass]:
     """Run `loss.backward()` and return what it did to each log that was made with `save_gradients`.
 
     >>> log = tl.log_forward_pass(model, x, save_gradients=True)
-    >>> tl.log_backward(log[-1].activation.sum())
+    >>> tl.log_backward(log.output.sum())
     [BackwardPass(1: 7 nodes of 6 layers)]
     >>> log["fc"].gradient.shape
     torch.Size([5, 5])

@@ -83,7 +83,7 @@ class BackwardPass:
     """One backward pass: an entry of `log.backward_passes`.
 
     >>> log = tl.log_forward_pass(model, x, save_gradients=True)
-    >>> log.log_backward(log[-1].activation.sum())
+    >>> log.log_backward(log.output.sum())
     BackwardPass(1: 7 nodes of 6 layers)
     >>> log.backward_passes[0].grad_fns[0].layer
     'mul_1_10'

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from ..aliases import MODEL_ATTRIBUTES, Aliased
 from ..capture.arguments import model_arguments
-from ..capture.containers import reconstructed
 from ..capture.dispatcher import Completeness
 from ..capture.records import Trace, Value
 from ..capture.within import trace_of
@@ -34,6 +33,7 @@ from .layer_log import LayerLog
 from .lookup import Lookup
 from .module_log import ModuleLog, modules_of
 from .op_log import OpLog
+from .returned import output_of, place_of
 from .summary import Text, summarize
 from .tables import Tabular
 from .tensor_logs import BufferLog, ParamLog, buffers_of, params_of
@@ -495,13 +495,41 @@ class ModelLog(Tabular, Aliased):
         place = first_not_finite(self.graph)
         return None if place is None else self._op(place)
 
+    @property
+    def output(self) -> Any:
+        """What the model returned, as it returned it, with the saved values in place of its tensors.
+
+        >>> log.output.shape
+        torch.Size([5, 5])
+
+        A part of it has a path: `log["logits"]` is the operation of `log.output.logits`. In a loaded log, tuples, lists
+        and dicts are as they were, a named tuple has lost its names, an object with keys (as Hugging Face's are) is a
+        dict, and any other object a description of itself, since nothing of its class is run; its tensors are under
+        their paths as before.
+        """
+        return output_of(self.graph)
+
+    def find(self, tensor: Tensor) -> OpLog | None:
+        """The operation that made a tensor: the one whose value it is, else the first whose value equals it.
+
+        >>> log.find(log.output).label
+        'mul_1_10'
+        >>> print(log.find(torch.rand(5, 5)))
+        None
+
+        Equal is bit for bit, NaN with NaN; shape, type and layout count, the device does not. If nothing is found, and
+        values of this shape and type were not saved, that is an error: it may have been one of them.
+        """
+        place = place_of(self.graph, tensor)
+        return None if place is None else self._op(place)
+
     # ---- backward passes ------------------------------------------------------------------------------------
 
     def log_backward(self, loss: Tensor, **arguments: Any) -> BackwardPass:
         """Run `loss.backward()` and return what it did; each layer then has its gradient.
 
         >>> trained = tl.log_forward_pass(model, x, save_gradients=True)
-        >>> trained.log_backward(trained[-1].activation.sum())
+        >>> trained.log_backward(trained.output.sum())
         BackwardPass(1: 7 nodes of 6 layers)
         >>> trained["fc"].gradient.shape
         torch.Size([5, 5])
@@ -540,7 +568,7 @@ class ModelLog(Tabular, Aliased):
     def replay(self, from_layer: str | int | None = None, values: Mapping[str | int, Tensor] | None = None) -> Any:
         """Compute the operations again without the model's own code, and return what the model would return.
 
-        >>> bool((log.replay() == log[-1].activation).all())         # everything, from the inputs
+        >>> bool((log.replay() == log.output).all())         # everything, from the inputs
         True
         >>> changed = log.replay(values={"linear_1_3": torch.zeros(5, 5)})   # only what comes of this layer
         >>> log.replay(from_layer="fc").shape                        # from its saved value on
@@ -567,11 +595,6 @@ class ModelLog(Tabular, Aliased):
         from ..replay.downstream import replayed_output
 
         return replayed_output(self.graph, given)
-
-    def _output(self) -> Any:
-        """What the model returned, as it returned it, with its autograd history if the log keeps that."""
-        trace = self._trace
-        return reconstructed(trace.output, Value, lambda value: self._op(self.graph.place[value.index]).activation)
 
     def _single(self, key: str | int) -> Value:
         op = self[key]
