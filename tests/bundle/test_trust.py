@@ -128,7 +128,11 @@ def test_the_list_names_functions_that_exist_and_are_public() -> None:
     assert trust._ALLOWED - known == set() and trust._OPERATORS - known == set()
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.name in ("condition", "in_place", "dropout")], ids=str)
+@pytest.mark.parametrize(
+    "case",
+    [case for case in CASES if case.name in ("condition", "InPlaceReluModule", "Dropouts")],
+    ids=lambda case: case.name,
+)
 def test_trusted_or_not_the_answer_is_the_same(case: Any, tmp_path: Path) -> None:
     log = tl.log_forward_pass(case.build(), case.inputs(), case.kwargs())
     tl.save(log, tmp_path / "log")
