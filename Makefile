@@ -93,6 +93,7 @@ bench-parts: $(READY)  ## what single parts cost: full log, fastlog, graph passe
 	$(RUN) -m benchmarks.persist
 	$(RUN) -m benchmarks.draw
 	$(RUN) -m benchmarks.validate
+	$(RUN) -m benchmarks.extract
 
 bench-gate: $(READY)  ## fail if the hot path has become slower (ACCEPT=1: these figures from now on)
 	$(RUN) -m benchmarks.gate $(if $(ACCEPT),--accept)

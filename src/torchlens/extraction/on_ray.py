@@ -52,12 +52,14 @@ class Worker:
     """What runs on another process or machine."""
 
     def __init__(self, request: Request, where: str) -> None:
+        self._request = request
         self._storage = storage_at(where)
-        self._job = request.job()
-        if self._job.source.replays:
-            raise ArgumentError("inputs: on Ray, workers need samples by number; an iterable has none, a Dataset has")
 
     def begin(self) -> Begun:
+        """Build model and inputs. Not when it is made: what they raise there would look like the death of the worker."""
+        self._job = self._request.job()
+        if self._job.source.replays:
+            raise ArgumentError("inputs: on Ray, workers need samples by number; an iterable has none, a Dataset has")
         return begin(self._job, self._storage)
 
     def run(self, shards: list[int]) -> list[int]:

@@ -1,0 +1,178 @@
+"""What `tl.extract` costs: its throughput as a share of the plain forward loop's, in interleaved rounds.
+
+python -m benchmarks.extract [--rounds N] [--batches N] [--ray]
+
+Every round runs the same batches through the plain loop, through `tl.extract`, and through forward hooks with `np.save`
+for each layer and shard (which neither resumes nor survives a crash). What is compared is the time from the first batch
+to the last file; setting up is given apart, in batches. With --ray: two workers against one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tests.torchvision_models import torchvision_models
+from torch import Tensor, nn
+
+import torchlens as tl
+from torchlens.extraction.begin import begin
+from torchlens.extraction.inputs import Given
+from torchlens.extraction.run import Request
+from torchlens.extraction.storage import Folder
+
+TARGET, RAY_TARGET = 0.90, 1.6
+
+
+def resnet(batches: int) -> tuple[nn.Module, Tensor, int, list[str]]:
+    torch.manual_seed(0)
+    model = torchvision_models().resnet18().eval()
+    return model, torch.rand(16 * batches, 3, 224, 224), 16, ["avgpool", "layer1", "layer2", "layer3", "layer4"]
+
+
+def gpt2(batches: int) -> tuple[nn.Module, Tensor, int, list[str]]:
+    torchvision_models()  # transformers imports torchvision, which may need help
+    from transformers import GPT2Config, GPT2Model
+
+    torch.manual_seed(0)
+    model = GPT2Model(GPT2Config(use_cache=False)).eval()
+    return model, torch.randint(0, 50257, (4 * batches, 128)), 4, ["ln_f", "h.0", "h.3", "h.6", "h.9"]
+
+
+MODELS: dict[str, Callable[[int], tuple[nn.Module, Tensor, int, list[str]]]] = {
+    "ResNet-18 b16": resnet,
+    "GPT-2 b4": gpt2,
+}
+
+
+def plain(model: nn.Module, x: Tensor, size: int) -> float:
+    began = time.perf_counter()
+    with torch.no_grad():
+        for start in range(0, len(x), size):
+            model(x[start : start + size])
+    return time.perf_counter() - began
+
+
+def hooks(model: nn.Module, x: Tensor, size: int, layers: list[str], dtype: str | None, shard: int) -> float:
+    """What one writes by hand: outputs of modules, a file for each layer and shard."""
+    kept: dict[str, list[Any]] = {name: [] for name in layers}
+    folder = Path(tempfile.mkdtemp())
+
+    def keeper(name: str) -> Callable[..., None]:
+        def keep(module: nn.Module, args: Any, output: Any) -> None:
+            value = output if isinstance(output, Tensor) else output[0]
+            kept[name].append((value.half() if dtype else value).numpy())
+
+        return keep
+
+    handles = [model.get_submodule(name).register_forward_hook(keeper(name)) for name in layers]
+    began = time.perf_counter()
+    with torch.no_grad():
+        for start in range(0, len(x), size):
+            model(x[start : start + size])
+            if (start + size) % shard == 0 or start + size >= len(x):
+                for name in layers:
+                    np.save(folder / f"{name}-{start}.npy", np.concatenate(kept[name]))
+                    kept[name].clear()
+    took = time.perf_counter() - began
+    for handle in handles:
+        handle.remove()
+    shutil.rmtree(folder)
+    return took
+
+
+def ours(
+    model: nn.Module, x: Tensor, size: int, layers: list[str], dtype: torch.dtype | None
+) -> tuple[float, float, int]:
+    """Seconds of setting up and of running, and the rows in a shard."""
+    folder = Path(tempfile.mkdtemp())
+    began = time.perf_counter()
+    job = Request(model, Given(x, size), layers, dtype=dtype).job()
+    storage = Folder(folder / "acts")
+    begin(job, storage)
+    ready = time.perf_counter()
+    job.run(storage, lambda shard: True, lambda rows: None)
+    ended = time.perf_counter()
+    shutil.rmtree(folder)
+    return ready - began, ended - ready, job.plan.shard_rows
+
+
+def measure(name: str, count: int, dtype: str | None, rounds: int, batches: int) -> None:
+    model, x, size, layers = MODELS[name](batches)
+    layers = layers[:count]
+    setting_up, _, shard = ours(model, x, size, layers, getattr(torch, dtype) if dtype else None)
+    shares, by_hooks = [], []
+    before = plain(model, x, size)
+    for _ in range(rounds):
+        _, run, _ = ours(model, x, size, layers, getattr(torch, dtype) if dtype else None)
+        between = plain(model, x, size)
+        hooked = hooks(model, x, size, layers, dtype, shard)
+        after = plain(model, x, size)
+        shares.append((before + between) / 2 / run)
+        by_hooks.append((between + after) / 2 / hooked)
+        before = after
+    share = statistics.median(shares)
+    met = "met" if share >= TARGET else f"below {TARGET:.2f}"
+    told = " ".join(f"{each:.2f}" for each in sorted(shares))
+    print(
+        f"{name:<15}{count} layer{'s' * (count > 1):<2} {dtype or 'float32':<9}{share:>6.2f} ({met}; {told})   "
+        f"hooks and np.save {statistics.median(by_hooks):.2f}   set-up {setting_up / before * batches:.1f} batches",
+        flush=True,
+    )
+
+
+def on_ray(batches: int) -> None:
+    """The same data by one worker and by two, each after a first run that starts what Ray keeps."""
+    import ray
+
+    ray.init(log_to_driver=False, num_cpus=2)
+    folder = Path(tempfile.mkdtemp())
+    times = {}
+    for workers in (1, 2):
+        for attempt in ("warm", "timed"):
+            model, x, size, layers = resnet(batches)
+            began = time.perf_counter()
+            tl.extract(
+                model,
+                x,
+                layers,
+                folder / f"{workers}{attempt}",
+                batch_size=size,
+                shard_rows=size,
+                backend="ray",
+                workers=workers,
+            )
+            times[workers] = time.perf_counter() - began
+    shutil.rmtree(folder)
+    ratio = times[1] / times[2]
+    print(
+        f"Ray: two workers {ratio:.2f} times as fast as one ({'met' if ratio >= RAY_TARGET else f'below {RAY_TARGET}'})"
+    )
+    ray.shutdown()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batches", type=int, default=8)
+    parser.add_argument("--ray", action="store_true")
+    given = parser.parse_args()
+    if given.ray:
+        on_ray(given.batches)
+        return
+    for name in MODELS:
+        for count in (1, 5):
+            for dtype in (None, "float16"):
+                measure(name, count, dtype, given.rounds, given.batches)
+
+
+if __name__ == "__main__":
+    main()
