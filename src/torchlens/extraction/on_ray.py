@@ -56,7 +56,7 @@ class Worker:
         self._storage = storage_at(where)
 
     def begin(self) -> Begun:
-        """Build model and inputs. Not when it is made: what they raise there would look like the death of the worker."""
+        """Build model and inputs: here, as an exception while an actor is made would look like its death."""
         self._job = self._request.job()
         if self._job.source.replays:
             raise ArgumentError("inputs: on Ray, workers need samples by number; an iterable has none, a Dataset has")

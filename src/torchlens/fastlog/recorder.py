@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dis import opname
 from functools import partial
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any
 from weakref import finalize
 
-from torch import nn
+from torch import Tensor, nn
 
 from .._torch import inside_compiled
 from ..capture.arguments import model_arguments
@@ -50,6 +50,7 @@ def record(
     stop_after: Any = None,
     history_size: int = 8,
     train_mode: bool = False,
+    postfunc: Callable[[Tensor], Tensor] | None = None,
     save_to: str | os.PathLike[str] | None = None,
     keep_in_memory: bool = True,
     random_seed: int | None = None,
@@ -75,6 +76,7 @@ def record(
         stop_after: end the forward pass after the event that this selects; of several, after the last.
         history_size: how many events and operations a context can look back.
         train_mode: what is kept stays connected to autograd.
+        postfunc: a function of each value that is kept, such as `tl.reduce.mean()`; what it returns is kept instead.
         save_to: a folder to write the records to while the model runs; `fastlog.load` opens it again.
         keep_in_memory: False to keep values in the folder only; they are read when they are asked for.
     """
@@ -88,6 +90,7 @@ def record(
         default_module=default_module,
         stop_after=stop_after,
         train_mode=check_training(train_mode),
+        postfunc=postfunc,
     )
     history_size = check_history_size(history_size)
     check_storage(save_to, keep_in_memory, train_mode)
@@ -194,6 +197,7 @@ class Recorder:
         stop_after: Any = None,
         history_size: int = 8,
         train_mode: bool = False,
+        postfunc: Callable[[Tensor], Tensor] | None = None,
         save_to: str | os.PathLike[str] | None = None,
         keep_in_memory: bool = True,
     ) -> None:
@@ -208,6 +212,7 @@ class Recorder:
             default_module=default_module,
             stop_after=stop_after,
             train_mode=check_training(train_mode),
+            postfunc=postfunc,
         )
         self._history_size = check_history_size(history_size)
         self._save_to = save_to

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy, deepcopy
@@ -270,6 +271,26 @@ class Recording(Records):
                 "many passes and nothing else, and a file holds nothing else"
             )
         return self._log()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write everything to a folder, which `tl.fastlog.load` opens again.
+
+        >>> tl.fastlog.record(model, x, keep_op="relu", postfunc=tl.reduce.flatten()).save(folder / "relus")
+        >>> tl.fastlog.load(folder / "relus")["relu_1_2"].activation.shape
+        torch.Size([5, 5])
+        """
+        storage: Any = import_module(".storage", __package__)
+        for record in self.records:
+            storage.check_record(record)
+            storage.check_sample(record.sample_id)
+        stream = storage.RecordStream(path, self.model_name, keep_in_memory=True)
+        try:
+            for record in self.records:
+                stream.put(record)
+            stream.finish(self.num_passes, self.warnings)
+        except BaseException:
+            stream.abandon()
+            raise
 
     def summary(self) -> str:
         """What was kept, as text: one line for each type and each module."""

@@ -7,6 +7,7 @@ numbers need the event, predicates its context.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -227,6 +228,7 @@ class Rules:
         default_module: bool | CaptureSpec = False,
         stop_after: Any = None,
         train_mode: bool = False,
+        postfunc: Any = None,
     ) -> None:
         self.op = Rule("keep_op", keep_op, modules)
         self.module = Rule("keep_module", keep_module, modules, modules_only=True)
@@ -234,6 +236,7 @@ class Rules:
         self.default_op = _default(default_op, "default_op")
         self.default_module = _default(default_module, "default_module")
         self.train_mode = train_mode
+        self.postfunc = CaptureSpec(postfunc=postfunc).postfunc
         self.names_some = self.op.names_some
         self.lone = self.op.predicates[0] if len(self.op.predicates) == 1 else None
         if self.op.is_empty and self.default_op is not None:
@@ -258,7 +261,9 @@ class Rules:
         return self.op, self.module, self.stop
 
     def promoted(self, spec: CaptureSpec | None) -> CaptureSpec | None:
-        """In training, what is kept stays connected to autograd."""
+        """With the `postfunc` that is for everything; in training, connected to autograd."""
+        if spec is not None and self.postfunc is not None and spec.save_activation and spec.postfunc is None:
+            spec = replace(spec, postfunc=self.postfunc)
         return spec.with_grad() if spec is not None and self.train_mode else spec
 
     def spec_for_op(self, event: Event, history: History) -> CaptureSpec | None:

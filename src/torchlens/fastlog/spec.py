@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from .._torch import no_torch_function
 from ..errors import ArgumentError
 from ..options import usable_device
 
@@ -27,6 +29,8 @@ class CaptureSpec:
         keep_grad: the value stays connected to autograd.
         device: where to move the value.
         dtype: what to convert floating point values to.
+        postfunc: a function of the value, before anything else is done with it; what it returns is kept. `tl.reduce`
+            has some.
     """
 
     save_activation: bool = True
@@ -34,6 +38,7 @@ class CaptureSpec:
     keep_grad: bool = False
     device: Any = None
     dtype: torch.dtype | None = None
+    postfunc: Callable[[Tensor], Tensor] | None = None
 
     def __post_init__(self) -> None:
         if not (self.save_activation or self.save_metadata):
@@ -42,6 +47,8 @@ class CaptureSpec:
             raise ArgumentError("keep_grad=True is about the saved activation, but save_activation is False")
         if self.dtype is not None and not (isinstance(self.dtype, torch.dtype) and self.dtype.is_floating_point):
             raise ArgumentError(f"dtype is a floating point type such as torch.float16, not {self.dtype!r}")
+        if self.postfunc is not None and not callable(self.postfunc):
+            raise ArgumentError(f"postfunc is a function of a value, such as tl.reduce.mean(), not {self.postfunc!r}")
         if self.device is not None:
             try:
                 object.__setattr__(self, "device", usable_device(self.device))
@@ -50,10 +57,15 @@ class CaptureSpec:
 
     @property
     def converts(self) -> bool:
-        return self.device is not None or self.dtype is not None
+        return self.device is not None or self.dtype is not None or self.postfunc is not None
 
     def converted(self, tensor: Tensor) -> Tensor:
         """The value as it is to be stored."""
+        if self.postfunc is not None:
+            with no_torch_function():  # its own calls are none of the model's
+                tensor = self.postfunc(tensor)
+            if not isinstance(tensor, Tensor):
+                raise ArgumentError(f"postfunc returns a tensor, not {type(tensor).__name__}")
         floats = tensor.is_floating_point() and not tensor.is_quantized
         return tensor.to(device=self.device, dtype=self.dtype if floats else None)
 

@@ -43,12 +43,8 @@ class RecordStream:
 
     def put(self, record: Record) -> None:
         """Write a record."""
-        if record.spec.keep_grad:
-            raise ArgumentError(
-                f"{record.label} is to stay connected to autograd (keep_grad), which nothing on disk can; "
-                "keep it in memory, without save_to"
-            )
-        row, tensor = _row(record), record._saved
+        check_record(record)
+        row, tensor = _row(record), record.activation
         if tensor is None:
             self._stream.note({"record": [*row, None]})
             self._rows.append((row, None))
@@ -90,6 +86,14 @@ def check_storage(save_to: Any, keep_in_memory: bool, train_mode: bool) -> None:
         raise ArgumentError(f"save_to is the path of a folder, not {save_to!r}")
     if train_mode:
         raise ArgumentError("train_mode=True keeps values connected to autograd, which nothing on disk can be")
+
+
+def check_record(record: Record) -> None:
+    if record.spec.keep_grad:
+        raise ArgumentError(
+            f"{record.label} is to stay connected to autograd (keep_grad), which nothing on disk can; "
+            "keep it in memory, without save_to"
+        )
 
 
 def check_sample(sample_id: Any) -> None:

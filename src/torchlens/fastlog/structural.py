@@ -108,7 +108,7 @@ def _parents(call: Call, names: dict[int, Name]) -> list[Name]:
 
 
 def _save(value: Value, record: Record | None) -> None:
-    """Put a kept value into the structure."""
-    if record is not None and value.kept is None and value.role != "param":
+    """Put a kept value into the structure, if it is the value itself."""
+    if record is not None and record.spec.postfunc is None and value.kept is None and value.role != "param":
         _ = value.facts
         value.kept = record._saved if record._saved is not None else record._stored
