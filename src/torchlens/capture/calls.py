@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import MethodType
 from typing import Any
 
@@ -58,7 +58,8 @@ class TorchCalls(TorchFunctionMode):
 
     def prepare(self) -> None:
         """Get ready to be active in this thread."""
-        vars(self).pop("__torch_function__", None)
+        with suppress(AttributeError):  # `vars(self)` would make every attribute slower from then on
+            del self.__torch_function__
         self.others = bool(mode_stack())
         self.dispatched = list(self.watchers(self))
         self.witness = next((mode for mode in self.dispatched if isinstance(mode, Witness)), None)
