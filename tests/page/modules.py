@@ -77,19 +77,19 @@ LAY_OUT = """(view) => {
 }"""
 
 #: From the data of a page and a state to what is shown.
-SHOW = """([data, mode, depth, fold]) => {
+SHOW = """([data, mode, depth, fold, gradients]) => {
   const model = (globalThis.model = data ? new lib.Model(data) : globalThis.model).mode(mode);
   const open = new Set();
   model.depth.forEach((each, group) => each < depth && open.add(group));
   const folded = new Set(fold ? model.runs.keys() : []);
-  const shown = lib.show(model, { open, folded, buffers: "meaningful", only: null, direction: "topdown" });
+  const shown = lib.show(model, { open, folded, buffers: "meaningful", only: null, direction: "topdown", gradients });
   const texts = (lines) => lines.map((line) => [line.text, line.bold]);
   return {
     nodes: shown.nodes.map((n) => ({ lines: texts(n.lines), shape: n.shape, dashed: n.dashed, group: n.group })),
     groups: shown.groups.map((group) => ({ lines: texts(group.lines), parent: group.parent })),
     edges: shown.edges.map((edge) => ({
       source: edge.source, target: edge.target, label: texts(edge.label), tailLabel: texts(edge.tailLabel),
-      headLabel: texts(edge.headLabel), dashed: edge.dashed, backward: false,
+      headLabel: texts(edge.headLabel), dashed: edge.dashed, backward: Boolean(edge.backward),
     })),
   };
 }"""

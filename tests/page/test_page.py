@@ -13,6 +13,7 @@ from tests.page.browser import Tab
 from torch import Tensor, nn
 
 import torchlens as tl
+from torchlens.page import notebook
 from torchlens.page.write import two_logs
 
 Opened = Callable[..., Tab]
@@ -369,6 +370,28 @@ def test_gradients_are_in_the_page(opened: Opened) -> None:
     log[-1].activation.sum().backward()
     tab = opened(log, "#op=relu_1_2")
     assert "GRADIENT" in tab.page.inner_text("#inspector")
+    tab.page.click("#menu-button")
+    tab.page.click("#gradients")
+    assert tab.run("() => torchlens.pane.scene.shown.edges.filter((edge) => edge.backward).length") > 0
+
+
+def test_in_the_frame_of_a_notebook(
+    browser: Any, stack: tl.ModelLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sandboxed, without storage and clipboard; where the frame is taken out, a picture is seen in its place."""
+    monkeypatch.setattr(notebook, "in_notebook", lambda: True)
+    (tmp_path / "cell.html").write_text(f"<!DOCTYPE html>{stack.explore(height=500)._repr_html_()}", encoding="utf-8")
+    tab = Tab(browser)
+    tab.page.goto((tmp_path / "cell.html").as_uri())
+    frame = tab.page.frames[1]
+    frame.wait_for_selector("body.ready")
+    assert frame.evaluate("() => innerHeight") == 500
+    frame.fill("#search", "softmax")
+    frame.press("#search", "Enter")
+    assert frame.inner_text("#inspector h2") == "softmax_1_83"
+    tab.run("() => document.querySelector('iframe').remove()")
+    assert tab.run("() => document.querySelector('img').naturalWidth") > 50
+    assert tab.closed() == []
 
 
 def test_two_logs_side_by_side(opened: Opened, stack: tl.ModelLog) -> None:
@@ -383,6 +406,13 @@ def test_two_logs_side_by_side(opened: Opened, stack: tl.ModelLog) -> None:
     assert (
         tab.run("() => torchlens.panes.map((pane) => pane.model.ops.label[pane.selection.place])") == ["relu_7_33"] * 2
     )
+    places = """() => torchlens.panes.map(({ camera, marks, scene }) => {
+      const { x, y } = scene.layout.nodes[marks.selectedNode];
+      return [camera.k, (x - camera.x) * camera.k, (y - camera.y) * camera.k].map(Math.round);
+    })"""
+    tab.run("() => { torchlens.pane.zoom(0.7); torchlens.pane.pan(40, -30); }")
+    one, other = tab.run(places)
+    assert one == other  # the windows go together
     tab.page.fill("#search", "output")
     tab.key("Enter")
     assert tab.run("() => torchlens.panes[1].selection") is None  # has no match

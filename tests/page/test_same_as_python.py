@@ -69,13 +69,23 @@ def test_what_is_shown(viewer: Any, name: str) -> None:
             for fold in (False, True):
                 options = {"vis_mode": mode, "vis_nesting_depth": depth, "vis_fold_repeats": fold}
                 view = make_view(log, DrawOptions.checked(**options, vis_direction="topdown"))
-                found = viewer.evaluate(SHOW, [data, mode, depth, fold])
+                found = viewer.evaluate(SHOW, [data, mode, depth, fold, False])
                 data = None  # the page keeps it
                 expected = view_as_data(view)
                 assert found["nodes"] == expected["nodes"]
                 assert found["groups"] == expected["groups"]
                 assert found["edges"] == expected["edges"]
             data = page_data(log)
+
+
+def test_the_way_of_the_gradient(viewer: Any) -> None:
+    log = tl.log_forward_pass(
+        torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU()), torch.rand(2, 3), save_gradients=True
+    )
+    log[-1].activation.sum().backward()
+    view = make_view(log, DrawOptions.checked(vis_direction="topdown"))
+    found = viewer.evaluate(SHOW, [page_data(log), "unrolled", 99, False, True])
+    assert found["edges"] == view_as_data(view)["edges"] and any(edge["backward"] for edge in found["edges"])
 
 
 def test_text_beyond_ascii_is_measured_by_python(viewer: Any) -> None:

@@ -5,7 +5,7 @@ import { download, toPng, toSvg } from "./export.js";
 import { Inspector } from "./inspector.js";
 import { fromHash, toHash } from "./link.js";
 import { Minimap } from "./minimap.js";
-import { Model, inflated, unpacked } from "./model.js";
+import { HAS_GRADIENT, Model, inflated, unpacked } from "./model.js";
 import { Outline } from "./outline.js";
 import { colourBy, overlaysOf } from "./overlays.js";
 import { THEMES, heatOf } from "./palette.js";
@@ -25,6 +25,8 @@ class App {
     this.active = 0;
     this.matches = [new Map(matching), new Map(matching.map(([a, b]) => [b, a]))];
     this.following = false;
+    /** @type {[number, number]} */
+    this.apart = [0, 0];
     /** @type {(Promise<Uint8Array> | null)[]} */
     this.bytes = documents.map(() => null);
     /** @type {number[]} */
@@ -112,7 +114,25 @@ class App {
 
   /** @param {number} index */
   moved(index) {
-    if (this.ready && index === this.active) this.minimap.draw();
+    if (!this.ready) return;
+    if (index === this.active) this.minimap.draw();
+    if (this.panes.length > 1 && index === this.active && !this.following) this.lookAlike(index);
+  }
+
+  /** The other window follows: the same zoom, the matching operation at the same height. @param {number} index */
+  lookAlike(index) {
+    const { camera } = this.panes[index];
+    const other = this.panes[1 - index];
+    const [x, y] = this.apart;
+    const sign = index ? -1 : 1;
+    Object.assign(other.camera, { k: camera.k, x: camera.x + sign * x, y: camera.y + sign * y });
+    other.repaint();
+  }
+
+  /** How far the selected operations lie apart, from the first log to the second. */
+  measureApart() {
+    const [one, other] = this.panes.map(({ marks, scene }) => scene.layout.nodes[marks.selectedNode]);
+    if (one && other) this.apart = [other.x + other.width / 2 - one.x - one.width / 2, other.y - one.y];
   }
 
   /** @param {number} index */
@@ -148,7 +168,9 @@ class App {
         other.select({ group });
       }
     } else other.select(null);
+    this.measureApart();
     this.following = false;
+    this.lookAlike(index);
   }
 
   selectionWords() {
@@ -168,6 +190,7 @@ class App {
     byId("fold").disabled = !pane.mode.runs.length;
     byId("direction").value = pane.state.direction;
     byId("buffers").value = pane.state.buffers;
+    byId("gradients").setAttribute("aria-pressed", String(pane.state.gradients));
     byId("shown").textContent = `${counted(pane.scene.shown.nodes.length)} boxes`;
     byId("show-all").hidden = pane.state.only === null;
     const hash = `#${toHash(pane, { overlay: this.overlay, theme: this.theme })}`;
@@ -225,6 +248,8 @@ class App {
     on("fold", "click", () => this.each((pane) => pane.setFolded(pane.state.folded.size === 0)));
     on("direction", "change", (event) => this.change({ direction: event.target.value }));
     on("buffers", "change", (event) => this.change({ buffers: event.target.value }));
+    on("gradients", "click", () => this.change({ gradients: !this.pane.state.gradients }));
+    byId("gradients").hidden = !model.ops.flags.some((flags) => flags & HAS_GRADIENT);
     on("show-all", "click", () => this.change({ only: null }));
     on("fit", "click", () => this.pane.fit());
     on("zoom-in", "click", () => this.pane.zoom(1.4));

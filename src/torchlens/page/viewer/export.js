@@ -31,7 +31,8 @@ export function toSvg(pane) {
   layout.edges.forEach((route, number) => {
     const path = route.map((c, index) => (index ? (c.length === 2 ? "L" : "C") : "M") + c.map(n).join(" ")).join("");
     const dash = shown.edges[number].dashed ? ' stroke-dasharray="5,3"' : "";
-    out.push(`<path d="${path}" fill="none" stroke="${colours.line}"${dash}/>`, arrow(route, colours.line));
+    const line = shown.edges[number].backward ? colours.backward : colours.line;
+    out.push(`<path d="${path}" fill="none" stroke="${line}"${dash}/>`, arrow(route, line));
   });
   layout.nodes.forEach((rect, number) => {
     const node = shown.nodes[number];

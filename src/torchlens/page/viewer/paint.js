@@ -74,6 +74,8 @@ class Painter {
     const { ctx, scene, k, colours } = this;
     ctx.textAlign = "left";
     ctx.textBaseline = "alphabetic";
+    /** @type {[number, number, number, number][]} */
+    const taken = [];
     for (const number of this.visibleGroups) {
       const rect = scene.layout.groups[number];
       const label = scene.layout.groupLabels[number];
@@ -87,21 +89,25 @@ class Painter {
         ctx.font = `${GROUP_SIZE}px ${FONT}`;
         ctx.fillStyle = colours.muted;
         for (const line of rest) ctx.fillText(line.text, label.rect.x, (baseline += GROUP_SIZE * LEADING), label.rect.width);
-      } else this.smallGroupLabel(rect, bold.text);
+      } else this.smallGroupLabel(rect, bold.text, taken);
     }
   }
 
-  /** @param {Rect} rect @param {string} text */
-  smallGroupLabel(rect, text) {
+  /** Outer names come first; a name for which there is no room is left out. @param {Rect} rect @param {string} text @param {[number, number, number, number][]} taken */
+  smallGroupLabel(rect, text, taken) {
     const { ctx, k, colours } = this;
     const room = rect.width * k;
     if (room < 44 || rect.height * k < 18) return;
     const size = Math.min(GROUP_SIZE, room / 6) / k;
     ctx.font = `bold ${size}px ${FONT}`;
     const width = Math.min(ctx.measureText(text).width, rect.width - 8 / k);
+    const [left, top] = [rect.x + 2 / k, rect.y + 2 / k];
+    const [right, bottom] = [left + width + 6 / k, top + size * 1.3];
+    if (taken.some(([l, t, r, b]) => l < right && r > left && t < bottom && b > top)) return;
+    taken.push([left, top, right, bottom]);
     ctx.fillStyle = colours.canvas;
     ctx.globalAlpha = 0.82;
-    ctx.fillRect(rect.x + 2 / k, rect.y + 2 / k, width + 6 / k, size * 1.3);
+    ctx.fillRect(left, top, right - left, bottom - top);
     ctx.globalAlpha = 1;
     ctx.fillStyle = colours.text;
     ctx.fillText(text, rect.x + 5 / k, rect.y + 2 / k + size, rect.width - 8 / k);
@@ -113,8 +119,8 @@ class Painter {
     const { ctx, scene, k, colours, marks } = this;
     if (k < 0.015) return;
     const { lit } = marks;
-    /** @type {Record<"solid" | "dashed" | "faint" | "into" | "outof", number[]>} */
-    const { solid, dashed, faint, into, outof } = { solid: [], dashed: [], faint: [], into: [], outof: [] };
+    /** @type {Record<"solid" | "dashed" | "faint" | "into" | "outof" | "backward", number[]>} */
+    const { solid, dashed, faint, into, outof, backward } = { solid: [], dashed: [], faint: [], into: [], outof: [], backward: [] };
     for (const number of scene.edgeGrid.find(...this.area)) {
       const at = number * 4;
       const { bounds } = scene.edgeGrid;
@@ -124,7 +130,7 @@ class Painter {
       else if (marks.selectedNode >= 0 && edge.source === marks.selectedNode) outof.push(number);
       else if (number === marks.hoverEdge) outof.push(number);
       else if (lit && !(lit.has(edge.source) && lit.has(edge.target))) faint.push(number);
-      else (edge.dashed ? dashed : solid).push(number);
+      else (edge.backward ? backward : edge.dashed ? dashed : solid).push(number);
     }
     const pen = Math.max(1, 0.7 / k);
     ctx.globalAlpha = FAINT;
@@ -132,6 +138,7 @@ class Painter {
     ctx.globalAlpha = 1;
     this.strokeEdges(solid, colours.line, pen, false);
     this.strokeEdges(dashed, colours.line, pen, k > 0.25);
+    this.strokeEdges(backward, colours.backward, pen, false);
     this.strokeEdges(into, colours.parents, pen * 2.2, false);
     this.strokeEdges(outof, colours.children, pen * 2.2, false);
   }
@@ -311,7 +318,7 @@ class Painter {
 
   /** Only the name, as large as the node allows. @param {import("./measure.js").Text} line @param {Rect} rect @param {string} font @param {number} share */
   oneLine(line, rect, font, share) {
-    const size = Math.min(rect.height * 0.5, ((rect.width * share) / line.width(1)) * 1, 26);
+    const size = Math.min(rect.height * 0.5, ((rect.width * share) / line.width(1)), 18);
     if (size * this.k < 3.2) return;
     this.ctx.font = `bold ${size}px ${FONT}`;
     this.ctx.fillStyle = font;

@@ -26,7 +26,7 @@ export class Pane {
     this.hooks = hooks;
     this.modeName = "unrolled";
     /** @type {State} */
-    this.state = { open: new Set(), folded: new Set(), buffers: "meaningful", only: null, direction: "topdown" };
+    this.state = { open: new Set(), folded: new Set(), buffers: "meaningful", only: null, direction: "topdown", gradients: false };
     this.camera = { x: 0, y: 0, k: 1 };
     /** set anew by each rebuild, the first of them below */
     this.scene = /** @type {Scene} */ (/** @type {unknown} */ (null));

@@ -1,14 +1,14 @@
 // What is shown of a log in one state: which modules are open, which repeats are folded. Says the same as
 // draw/view/contents.py and links.py; a test compares them.
 
-import { FROM_INPUT, HIDDEN_BUFFER } from "./model.js";
+import { FROM_INPUT, HAS_GRADIENT, HIDDEN_BUFFER } from "./model.js";
 import { Text } from "./measure.js";
 
 /**
  * @typedef {import("./model.js").Mode} Mode
  * @typedef {{open: Set<number>, folded: Set<number>, buffers: "meaningful" | "always" | "never",
- *   only: Set<number> | null, direction: string}} State
- *   groups that are open, runs that are folded, entries to show (null: all)
+ *   only: Set<number> | null, direction: string, gradients: boolean}} State
+ *   groups that are open, runs that are folded, entries to show (null: all), whether the way of the gradient is drawn
  * @typedef {import("./containers.js").ViewNode & {node: number, box: number, places: number[], passes: number,
  *   fill: string, fill2: string}} ShownNode   `node` of the mode, or the closed group `box`; the other is -1
  * @typedef {import("./containers.js").ViewEdge & {condition: boolean, first: [number, number]}} ShownEdge
@@ -26,6 +26,7 @@ export function show(mode, state) {
   const originals = originalsOf(mode, state.folded);
   const { nodes, shownBy } = shownNodes(mode, state, closedIn, originals);
   const edges = shownEdges(mode, state, nodes, shownBy);
+  if (state.gradients) edges.push(...backwardEdges(mode, nodes, edges));
   const groups = shownGroups(mode, state, nodes);
   return { nodes, edges, groups, direction: state.direction, shownBy };
 }
@@ -252,6 +253,18 @@ function edgeOf(mode, nodes, link) {
     condition: link.condition,
     first: link.first,
   };
+}
+
+/** Where gradients were logged on both sides of an edge, the gradient flowed back along it. @param {Mode} mode @param {ShownNode[]} nodes @param {ShownEdge[]} edges @returns {ShownEdge[]} */
+function backwardEdges(mode, nodes, edges) {
+  const { flags } = mode.model.ops;
+  const has = nodes.map((node) => node.places.some((place) => flags[place] & HAS_GRADIENT));
+  return edges
+    .filter((edge) => edge.source !== edge.target && has[edge.source] && has[edge.target])
+    .map((edge) => ({
+      ...edge, source: edge.target, target: edge.source, label: NOTHING, tailLabel: NOTHING, headLabel: NOTHING,
+      dashed: false, condition: false, backward: true,
+    }));
 }
 
 /** `1, 3-5`. @param {Set<number>} numbers */
