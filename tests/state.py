@@ -34,10 +34,17 @@ def process_state() -> dict[str, Any]:
         "function modes": torch._C._len_torch_function_stack(),
         "dispatch modes": torch._C._len_torch_dispatch_stack(),
         "garbage collector": gc.isenabled(),
+        "who is told of collections": list(gc.callbacks),
         "thread": threading.Thread,
         "weak references": torch.utils.weakref,  # type: ignore[attr-defined]
         "tracers": (sys.gettrace(), sys.getprofile()),
         "grad": (torch.is_grad_enabled(), torch.is_inference_mode_enabled()),
+        "autocast": (
+            torch.is_autocast_enabled("cpu"),
+            torch.get_autocast_dtype("cpu"),
+            torch.is_autocast_cache_enabled(),
+        ),
+        "attention's fast path": torch.backends.mha.get_fastpath_enabled(),
         "torch functions": torch._C._is_torch_function_enabled(),
         "default dtype": torch.get_default_dtype(),
         "warning filters": list(warnings.filters),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import subprocess
@@ -11,12 +12,16 @@ from typing import Any
 import pytest
 import torch
 from tests.interrupts import Model
+from tests.moments import interrupted_everywhere
 from tests.state import model_state, process_state
 from torch import Tensor, nn
 
 import torchlens as tl
 from torchlens.capture import changes
 from torchlens.capture.changes import Changes, Replaced, between
+from torchlens.capture.origins import Origins
+from torchlens.extraction.run import quietly
+from torchlens.replay.call import recompute
 
 
 def test_interrupts_at_random_moments() -> None:
@@ -135,3 +140,77 @@ def test_a_child_is_clean() -> None:
     assert log.layer_labels[-2].startswith("mul")  # the parent goes on
     del model.found
     assert (process_state(), model_state(model)) == before
+
+
+def calls_of_a_log() -> list[Any]:
+    """Recorded calls in every kind of circumstances."""
+
+    class Circumstances(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            with torch.autocast("cpu", torch.bfloat16):
+                y = x @ x
+            with torch.inference_mode():
+                y = y + nn.functional.dropout(x, 0.5)
+            return y.float() * 2
+
+    log = tl.log_forward_pass(Circumstances(), torch.rand(3, 3))
+    return [call for call in log._trace.calls if call.function.func is not None]
+
+
+def test_recomputing_a_call_is_interrupted_everywhere() -> None:
+    moments = 0
+    for call in calls_of_a_log():
+        before, generator = process_state(), torch.get_rng_state()
+        for where in interrupted_everywhere(lambda call=call: recompute(call)):
+            after = process_state()
+            assert {key: after[key] for key in before if after[key] != before[key]} == {}, where
+            assert torch.get_rng_state().equal(generator), where
+            moments += 1
+    assert moments > 100
+
+
+def test_a_default_type_is_put_back_everywhere() -> None:
+    class Doubles(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            torch.set_default_dtype(torch.float64)
+            y = torch.ones(3)
+            torch.set_default_dtype(torch.float32)
+            return x + y
+
+    call = tl.log_forward_pass(Doubles(), torch.rand(3))._trace.calls[0]
+    for where in interrupted_everywhere(lambda: recompute(call)):
+        assert torch.get_default_dtype() is torch.float32, where
+
+
+def test_a_quiet_forward_is_interrupted_everywhere() -> None:
+    before, generator = process_state(), torch.get_rng_state()
+    for where in interrupted_everywhere(lambda: quietly(lambda: torch.rand(2))):
+        after = process_state()
+        assert {key: after[key] for key in before if after[key] != before[key]} == {}, where
+        assert torch.get_rng_state().equal(generator), where
+
+
+def test_collections_are_noticed_only_while_a_capture_runs() -> None:
+    noticed: list[int] = []
+
+    class Counts(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            noticed.append(len(gc.callbacks))
+            return x * 2
+
+    before, others = list(gc.callbacks), len(gc.callbacks)
+    tl.log_forward_pass(Counts(), torch.rand(2))
+    assert (noticed, gc.callbacks) == ([others + 1], before)
+    assert any(isinstance(change, Origins) for change in made_meanwhile())
+
+
+def made_meanwhile() -> list[Any]:
+    found: list[Any] = []
+
+    class Looks(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            found.extend(changes.made())
+            return x * 2
+
+    tl.log_forward_pass(Looks(), torch.rand(2))
+    return found

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import lru_cache
 from itertools import chain, repeat, starmap
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.autograd.forward_ad
@@ -45,7 +45,9 @@ __all__ = [
     "any_autocast",
     "any_global_hook",
     "as_class",
+    "autocast_dtypes",
     "autocast_state",
+    "call_with_grad",
     "call_without",
     "communicates",
     "current_backward",
@@ -56,6 +58,7 @@ __all__ = [
     "has_call_of_its_own",
     "higher_order_kernel",
     "hook_node_output",
+    "inference_scope",
     "inside_compiled",
     "is_functorch_wrapped",
     "is_lazy_copy",
@@ -81,6 +84,8 @@ __all__ = [
     "remove_modes",
     "saved_for_backward",
     "schemas_of",
+    "set_autocast",
+    "set_autocast_dtypes",
     "set_grad_enabled",
     "shares_lazily",
     "storage_address",
@@ -91,6 +96,8 @@ __all__ = [
     "unseen_collectives",
     "unseen_functions",
 ]
+
+T = TypeVar("T")
 
 _C: Any = torch._C
 
@@ -182,6 +189,21 @@ _function_modes = private("torch._C._len_torch_function_stack", part=_LOGGING)
 _function_mode_at = private("torch._C._get_function_stack_at", part=_LOGGING)
 
 set_grad_enabled = private("torch._C._set_grad_enabled", instead=torch.set_grad_enabled)
+
+#: Inside this context inference mode is on or off; when it ends, grad mode and autocast are as they were, too. It is
+#: not written in Python, so that no signal can interrupt its beginning or its end.
+inference_scope = private("torch._C._InferenceMode", instead=torch.inference_mode)
+
+
+def call_with_grad(enabled: bool, func: Callable[..., T], *args: Any) -> T:
+    """Call a function with autograd on or off. Unlike `torch.no_grad()`, no signal leaves that changed."""
+    before = torch.is_grad_enabled()
+    try:
+        set_grad_enabled(enabled)
+        return func(*args)
+    finally:
+        set_grad_enabled(before)
+
 
 _BELOW = "checking completeness, or logging TorchScript and torch.func's transforms,"
 _dispatch_stack_size = private("torch._C._len_torch_dispatch_stack", instead=lambda: 0)
@@ -292,6 +314,24 @@ def mode_stack() -> list[Any]:
 def autocast_state() -> tuple[tuple[str, torch.dtype], ...]:
     """The devices for which autocast is on, each with its dtype."""
     return tuple((d, torch.get_autocast_dtype(d)) for d in _autocast_devices() if torch.is_autocast_enabled(d))
+
+
+def set_autocast(state: tuple[tuple[str, torch.dtype], ...]) -> None:
+    """Let autocast be on for these devices and no others. What it has cast before is forgotten."""
+    wanted = dict(state)
+    for device in _autocast_devices():
+        torch.set_autocast_enabled(device, device in wanted)
+    set_autocast_dtypes(wanted)
+
+
+def autocast_dtypes() -> dict[str, torch.dtype]:
+    return {device: torch.get_autocast_dtype(device) for device in _autocast_devices()}
+
+
+def set_autocast_dtypes(dtypes: dict[str, torch.dtype]) -> None:
+    for device, dtype in dtypes.items():
+        torch.set_autocast_dtype(device, dtype)
+    torch.clear_autocast_cache()
 
 
 @lru_cache
@@ -517,11 +557,14 @@ def hook_node_output(node: Any, output: int, hook: Callable[[Tensor], None]) -> 
     hooks = OrderedDict({0: hook})
     # What is registered is a dict of hooks taken from a tensor, and the place of that tensor among the outputs of the
     # node that made it: any tensor with that place will do.
-    with torch.enable_grad():
-        stand_in = torch.empty(0) if output == 0 else torch.empty(output + 1, requires_grad=True).unbind()[output]
+    stand_in = call_with_grad(True, _output_of_a_node, output)
     stand_in._backward_hooks = hooks  # type: ignore[assignment]
     node._register_hook_dict(stand_in)
     return hooks.clear
+
+
+def _output_of_a_node(place: int) -> Tensor:
+    return torch.empty(0) if place == 0 else torch.empty(place + 1, requires_grad=True).unbind()[place]
 
 
 def saved_for_backward(node: Any) -> Iterator[tuple[str, Tensor]]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .._torch import is_functorch_wrapped
+from .._torch import call_with_grad, is_functorch_wrapped
 from ..errors import FidelityWarning
 from .containers import paired
 from .functions import Function
@@ -61,8 +61,7 @@ class Connections:
         for index in self._in_memory.pop(address, ()) if address else ():
             connected = self.by_index[index]
             if connected.tensor._version == connected.version:
-                with torch.enable_grad():
-                    copy = connected.tensor.clone()
+                copy = call_with_grad(True, connected.tensor.clone)
                 self.by_index[index] = Connected(copy, copy._version)
 
     def __deepcopy__(self, memo: Any) -> Connections:

@@ -17,6 +17,7 @@ from .._torch import (
     FakeTensor,
     StorageWeakRef,
     as_class,
+    call_with_grad,
     lazy_copy,
     neg_view,
     references,
@@ -220,8 +221,7 @@ def copied(tensor: Tensor) -> Tensor | None:
     if layout is not None and 0 <= memory_behind(tensor) < layout.itemsize * (layout.end + 1) and tensor.numel():
         return None
     try:
-        with torch.no_grad():
-            copy = _copied(tensor, layout)
+        copy = call_with_grad(False, _copied, tensor, layout)
     except TypeError:
         return None
     return copy if copy is None or type(copy) is type(tensor) else _of_the_class_of(tensor, copy)
@@ -251,11 +251,9 @@ def _with_strides(copy: Tensor, tensor: Tensor) -> Tensor:
 
 def _through_the_bit(tensor: Tensor, keep: Callable[[Tensor], Tensor | None]) -> Tensor | None:
     """Keep a tensor that is the conjugate or negative of what lies in its memory as such: kernels round differently."""
-    with torch.no_grad():
-        kept = keep(tensor.conj() if tensor.is_conj() else neg_view(tensor))
-        if kept is None:
-            return None
-        return kept.conj() if tensor.is_conj() else neg_view(kept)
+    turn = torch.conj if tensor.is_conj() else neg_view
+    kept = keep(call_with_grad(False, turn, tensor))
+    return None if kept is None else call_with_grad(False, turn, kept)
 
 
 def _of_the_class_of(tensor: Tensor, copy: Tensor) -> Tensor:

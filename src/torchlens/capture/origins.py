@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
@@ -69,18 +69,34 @@ class Origins:
         self._used: list[_Used] = []
         self._held = 0  # bytes of memory behind them
         self._marker: list[Any] = []
-        self._callback: Callable[[str, dict[str, int]], None] | None = None
         self._new: set[int] = set()  # tensors that came to be before the last collection, by id
         self._found: dict[UnknownTensor, None] = {}  # each once
         self._constructing: dict[tuple[str, CodeType], bool] = {}  # does a function, or one that it calls, name this?
 
-    def begin(self) -> None:
+    # ---- a change: the garbage collector tells of its collections ---------------------------------------------
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return "collections", id(self)
+
+    def make(self) -> None:
         """What comes to be from now on is new."""
-        gc.collect(0)
-        self._marker = []
-        gc.collect(0)  # it alone
-        self._callback = _noticing(self)
-        gc.callbacks.append(self._callback)
+        if self._before_collection not in gc.callbacks:
+            gc.collect(0)
+            self._marker = []
+            gc.collect(0)  # it alone
+            gc.callbacks.append(self._before_collection)
+
+    def undo(self) -> None:
+        if self._before_collection in gc.callbacks:
+            gc.callbacks.remove(self._before_collection)
+
+    def _before_collection(self, phase: str, info: dict[str, int]) -> None:
+        """The garbage collector may be about to mix the middle generation with older objects."""
+        if phase == "start" and info["generation"] > 0:
+            self._new = self._new_tensors()
+
+    # ---- what turns up ----------------------------------------------------------------------------------------
 
     def add_made(self, tensor: Tensor) -> None:
         self._made[id(tensor)] = ref(tensor)
@@ -114,8 +130,6 @@ class Origins:
     def report(self, trace: Trace) -> None:
         """Tell of what is of unknown origin. The forward pass is over."""
         self._judge()
-        if self._callback in gc.callbacks:
-            gc.callbacks.remove(self._callback)
         for unknown in self._found:
             trace.warnings.append(f"{unknown}; it is logged as a 'source'")
             if trace.completeness is not None and BEFORE not in unknown.why:
@@ -159,24 +173,6 @@ class Origins:
         begin = next((place for place, thing in enumerate(middle) if thing is self._marker), 0)
         new = chain(middle[begin:], gc.get_objects(generation=0))
         return self._new | {id(thing) for thing in new if issubclass(type(thing), Tensor)}
-
-    def before_collection(self) -> None:
-        """The garbage collector is about to mix the middle generation with older objects."""
-        self._new = self._new_tensors()
-
-
-def _noticing(origins: Origins) -> Callable[[str, dict[str, int]], None]:
-    """A callback of the garbage collector, which takes itself away should nobody else do so."""
-    reference = ref(origins)
-
-    def callback(phase: str, info: dict[str, int]) -> None:
-        origins = reference()
-        if origins is None:
-            gc.callbacks.remove(callback)
-        elif phase == "start" and info["generation"] > 0:
-            origins.before_collection()
-
-    return callback
 
 
 def _leaves(data: Any) -> Iterator[Any]:

@@ -15,7 +15,7 @@ from ..options import Options
 from ..selectors import Modules, qualified
 from . import rng
 from .calls import TorchCalls
-from .changes import between
+from .changes import Changes, between
 from .choose import Chooser
 from .containers import Unseen, tensors_in
 from .dispatcher import Completeness, Fallback, Watcher, Witness
@@ -71,19 +71,36 @@ def run_traced(
     trace.start_time = time.time()
     if sink is not None:
         sink.begin(trace)
-    error, origins = None, Origins()
-    tracer.identity.origins = origins
+    origins = tracer.identity.origins = Origins()
+    telling = Changes([origins])  # until what the model returned is recorded
+    error = between(telling.begin, partial(_run, model, modules, args, kwargs, tracer), telling.end)
+    if following is not None:
+        _keep_autograd(following, trace, options)
+    give_own_memory((entry[0] for entry in tracer.identity.live.values()), following.held() if following else {})
+    tracer.close()
+    trace.values_kept = options.keeps_all
+    trace.end_time = time.time()
+    trace.seconds = time.perf_counter() - started
+    return Run(trace, error, chooser)
+
+
+def _run(
+    model: nn.Module, modules: list[nn.Module], args: list[Any], kwargs: dict[str, Any], tracer: Tracer
+) -> BaseException | None:
+    """Record the inputs, the forward pass and the outputs; return what was raised."""
+    trace, origins, error = tracer.trace, tracer.identity.origins, None
+    assert origins is not None
     try:
         with no_torch_function():
             for path, tensor in input_tensors(args, kwargs, trace.warnings):
                 tracer.identity.add_input(tensor, path)
             args, kwargs = tracer.told((args, kwargs))
-        if options.check_completeness:
+        if trace.options.check_completeness:
             trace.completeness = Completeness()
         tracer.watchers = partial(dispatcher_watched, modules=modules, check=(trace.completeness, origins))
         changes = captured(tracer, modules)
         try:
-            result = between(changes.begin, partial(_run, model, args, kwargs, tracer, origins), changes.end)
+            result = between(changes.begin, partial(model, *args, **kwargs), changes.end)
         finally:
             tracer.end()
         tracer.record_output(result)
@@ -95,20 +112,7 @@ def run_traced(
         error = raised
         _forget_unfinished(trace)
     origins.report(trace)
-    if following is not None:
-        _keep_autograd(following, trace, options)
-    give_own_memory((entry[0] for entry in tracer.identity.live.values()), following.held() if following else {})
-    tracer.close()
-    trace.values_kept = options.keeps_all
-    trace.end_time = time.time()
-    trace.seconds = time.perf_counter() - started
-    return Run(trace, error, chooser)
-
-
-def _run(model: nn.Module, args: list[Any], kwargs: dict[str, Any], tracer: Tracer, origins: Origins) -> Any:
-    with tracer.bookkeeping():
-        origins.begin()
-    return model(*args, **kwargs)
+    return error
 
 
 def _keep_autograd(following: Following, trace: Trace, options: Options) -> None:

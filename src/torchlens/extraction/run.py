@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from .._torch import call_with_grad
 from ..bundle.shards import DTYPES
 from ..capture import rng
+from ..capture.changes import between
 from ..errors import ArgumentError, LayerNotFoundError, StoreError, TorchLensError, near
 from ..words import counted
 from . import reduce as reductions
@@ -33,6 +35,8 @@ from .reduce import Reduction
 from .shard import shard_name
 from .storage import Storage
 from .writer import Building, Writer
+
+T = TypeVar("T")
 
 Values = dict[str, Tensor]
 
@@ -65,8 +69,7 @@ class Job:
         self.source: Source = source_of(replace(given, inputs=inputs))
         self.ids: list[Id] | None = list(self.source.ids) if self.source.ids is not None else None
         self.calling = Calling(self.model)
-        with quiet_forward():
-            self.wanted, self.reductions, self.plan = self._settle()
+        self.wanted, self.reductions, self.plan = quietly(self._settle)
 
     def _settle(self) -> tuple[list[Wanted], dict[str, list[Reduction]], Plan]:
         batch = next(self.source.some_batches(1), None)
@@ -168,8 +171,7 @@ class Job:
 
     def fit(self, storage: Storage) -> None:
         """Fit what is fitted to the inputs, or read what was fitted when the store began."""
-        with quiet_forward():
-            fit(self, storage)
+        quietly(partial(fit, self, storage))
 
     # ---- computing ------------------------------------------------------------------------------------------
 
@@ -179,7 +181,10 @@ class Job:
         def is_due(shard: int) -> bool:
             return wanted(shard) and not storage.has(shard_name(shard))
 
-        with quiet_forward(), Writer(storage) as writer, Forward(self.model, self.wanted) as forward:
+        return quietly(partial(self._run, storage, is_due, advance))
+
+    def _run(self, storage: Storage, is_due: Callable[[int], bool], advance: Callable[[int], None]) -> list[int]:
+        with Writer(storage) as writer, Forward(self.model, self.wanted) as forward:
             building: Building | None = None
             for batch in self.source.batches(self.plan.shard_rows, _once(is_due)):
                 self._check_count(batch)
@@ -268,20 +273,16 @@ class Job:
             _check_range(layer, value, self.ids, rows)
 
 
-@contextmanager
-def quiet_forward() -> Iterator[None]:
-    """No autograd, the operations of a log in the caller's mode, and random generators put back at the end.
+def quietly(body: Callable[[], T]) -> T:
+    """Call `body` with no autograd, the operations of a log in the caller's mode, and random generators put back.
 
     Without autograd, attention layers of torch take a fused kernel. A caller whose logs have autograd on would find
     other layers than in these, so the kernel is left to callers who have switched autograd off themselves.
     """
-    fused = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(fused and not torch.is_grad_enabled())
-    try:
-        with rng.restored(), torch.no_grad():
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fused)
+    fused, set_fused = torch.backends.mha.get_fastpath_enabled(), torch.backends.mha.set_fastpath_enabled
+    wanted = fused and not torch.is_grad_enabled()
+    inside = partial(rng.restoring, partial(call_with_grad, False, body))
+    return between(lambda frame: set_fused(wanted), inside, lambda: set_fused(fused))
 
 
 def _once(is_due: Callable[[int], bool]) -> Callable[[int], bool]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import torch
 from torch import Tensor
 
-from .._torch import is_functorch_wrapped, no_torch_function
+from .._torch import call_with_grad, is_functorch_wrapped, no_torch_function
 from ..capture.following import Connections
 from ..capture.functions import Function
 from ..capture.keeping import Keeper
@@ -232,8 +231,7 @@ class Collector:
         if not tensor.requires_grad or is_functorch_wrapped(tensor):  # valid only inside torch.func.grad and the like
             return
         if spec.converts:
-            with torch.enable_grad():
-                tensor = spec.converted(tensor)
+            tensor = call_with_grad(True, spec.converted, tensor)
         self.connections.add(record, tensor)  # type: ignore[arg-type]
         record._connections = self.connections
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable
 from copy import deepcopy
+from functools import partial
+from types import FrameType
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
+from .._torch import any_autocast, autocast_dtypes, inference_scope, set_autocast, set_autocast_dtypes, set_grad_enabled
+from ..capture.changes import between
 from ..capture.containers import rebuild, tensors_in
 from ..capture.functions import ALIAS_UPDATE, IMPLICIT_VIEW, UNWRAP, WRAP
 from ..capture.records import Call, SavedObject, Value, fetched
@@ -56,8 +59,9 @@ def recompute(
     default = _default_type(call, results)
     if default is None:
         return results
-    with _default_type_of(default):
-        return _recompute(call, tensor_of, differentiably, state, may_raise)
+    before, set_type = torch.get_default_dtype(), torch.set_default_dtype
+    again = partial(_recompute, call, tensor_of, differentiably, state, may_raise)
+    return between(lambda frame: set_type(default), again, lambda: set_type(before))
 
 
 def _recompute(
@@ -76,8 +80,10 @@ def _recompute(
     args, kwargs = arguments.restore(call.args), arguments.restore(dict(call.kwargs))
     if call.function.check is not None:
         call.function.check(args, kwargs)
-    with _circumstances(call, state or call.state):
-        result = _called(call, args, kwargs, may_raise)
+    circumstances = _Circumstances(call, state or call.state)
+    with inference_scope(circumstances.inference):
+        body = partial(_called, call, args, kwargs, may_raise)
+        result = between(circumstances.begin, body, circumstances.end)
     returned = [tensor for _, tensor in tensors_in(result)]
     # What was overwritten but not returned follows.
     written = [arguments.tensors[value] for value in call.written if value in arguments.tensors]
@@ -145,19 +151,32 @@ class _Arguments:
         return deepcopy(tensor.detach()) if as_it_lies else tensor.detach().clone()
 
 
-@contextmanager
-def _circumstances(call: Call, state: tuple[Any, ...]) -> Iterator[None]:
-    """The grad mode, inference mode, autocast and random state to run a call in."""
-    grad, inference, autocast = state
-    with ExitStack() as stack:
-        stack.enter_context(torch.inference_mode(inference))
-        stack.enter_context(torch.set_grad_enabled(grad))
-        for device, dtype in autocast:
-            stack.enter_context(torch.autocast(device, dtype))
-        generator = fetched(call.rng)
-        if generator is not None:
-            stack.enter_context(_generator_at(generator, call.kwargs))
-        yield
+class _Circumstances:
+    """The grad mode, autocast and random state to run a call in.
+
+    `inference_scope` is around it, and undoes what this does to grad mode, and where autocast is on.
+    """
+
+    def __init__(self, call: Call, state: tuple[Any, ...]) -> None:
+        self.grad, self.inference, self.autocast = state
+        self.dtypes = autocast_dtypes() if self.autocast or any_autocast() else None
+        self.generator_state = fetched(call.rng)
+        if self.generator_state is not None:
+            self.generator = call.kwargs.get("generator") or torch.default_generator
+            self.generator_before = self.generator.get_state()
+
+    def begin(self, frame: FrameType) -> None:
+        set_grad_enabled(self.grad)
+        if self.dtypes is not None:
+            set_autocast(self.autocast)
+        if self.generator_state is not None:
+            self.generator.set_state(self.generator_state)
+
+    def end(self) -> None:
+        if self.dtypes is not None:
+            set_autocast_dtypes(self.dtypes)
+        if self.generator_state is not None:
+            self.generator.set_state(self.generator_before)
 
 
 def _default_type(call: Call, results: list[Tensor]) -> torch.dtype | None:
@@ -168,27 +187,6 @@ def _default_type(call: Call, results: list[Tensor]) -> torch.dtype | None:
             logged = value.dtype.to_real()
             return logged if logged.itemsize > 1 and logged != torch.get_default_dtype() else None
     return None
-
-
-@contextmanager
-def _default_type_of(dtype: torch.dtype) -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
-
-
-@contextmanager
-def _generator_at(state: Tensor, kwargs: Mapping[str, Any]) -> Iterator[None]:
-    generator = kwargs.get("generator") or torch.default_generator
-    before = generator.get_state()
-    generator.set_state(state)
-    try:
-        yield
-    finally:
-        generator.set_state(before)
 
 
 def _recompute_wrapping(call: Call, tensor_of: TensorOf) -> Tensor:
