@@ -73,6 +73,8 @@ def run_traced(
         sink.begin(trace)
     origins = tracer.identity.origins = Origins()
     telling = Changes([origins])  # until what the model returned is recorded
+    if options.check_completeness:
+        trace.completeness = Completeness()
     error = between(telling.begin, partial(_run, model, modules, args, kwargs, tracer), telling.end)
     if following is not None:
         _keep_autograd(following, trace, options)
@@ -95,8 +97,6 @@ def _run(
             for path, tensor in input_tensors(args, kwargs, trace.warnings):
                 tracer.identity.add_input(tensor, path)
             args, kwargs = tracer.told((args, kwargs))
-        if trace.options.check_completeness:
-            trace.completeness = Completeness()
         tracer.watchers = partial(dispatcher_watched, modules=modules, check=(trace.completeness, origins))
         changes = captured(tracer, modules)
         try:
