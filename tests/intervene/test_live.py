@@ -81,7 +81,7 @@ def zeroed(t: Tensor) -> Tensor:
         (lambda t, op: t * len(op.module_stack), lambda t: t * 1),
         (E.swap(F.gelu), None),
     ],
-    ids=repr,
+    ids=lambda each: repr(each).partition(" at 0x")[0],
 )
 @pytest.mark.filterwarnings("ignore")
 def test_edits(model: nn.Module, edit: Any, change: Any) -> None:
