@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from tests.bundle.compare import differences
@@ -183,6 +184,39 @@ def test_a_damaged_tensor_is_dropped_and_named(tmp_path: Path) -> None:
     assert recovered["tanh"].activation is None
 
 
+class _Random(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = np.arange(30_000.0)
+        self.fc = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.fc(nn.functional.dropout(x))) * torch.from_numpy(self.table).sum().float()
+
+
+@pytest.mark.parametrize("lost", [3, 40, 700, 10**9])
+def test_every_whole_tensor_of_a_damaged_bundle_is_recovered(lost: int, tmp_path: Path) -> None:
+    """Whatever the end of the file held: activations, parameters, gradients, random states, arrays."""
+    log = tl.log_forward_pass(_Random(), torch.rand(2, 4), save_gradients=True, activation_postfunc=lambda t: t.detach().numpy())
+    log[-1].activation.sum().backward()
+    path = tmp_path / "log"
+    tl.save(log, path)
+    assert differences(tl.load(path), tl.recover(path)) == []
+    shard = path / "tensors-00000.safetensors"
+    shard.write_bytes(shard.read_bytes()[:-lost])
+    with pytest.raises(tl.BundleError, match="tl.recover"):
+        tl.load(path)
+    recovered = tl.recover(path)
+    assert recovered.op_labels == log.op_labels
+    assert "pieces of memory were incomplete or damaged" in recovered.warnings[-1]
+    for op in recovered:
+        assert op.activation is None or torch.equal(op.activation, log[op.label].activation)
+        assert op.gradient is None or torch.equal(op.gradient, log[op.label].gradient)
+    assert str(recovered) and recovered.to_dot() and tl.lint(recovered) == []
+    tl.save(recovered, tmp_path / "again")
+    assert tl.load(tmp_path / "again").num_tensors_saved == recovered.num_tensors_saved
+
+
 CHILD = """
 import sys, time, torch, torchlens as tl
 from torch import nn
@@ -211,7 +245,7 @@ def test_kill_in_the_middle(tmp_path: Path) -> None:
         tl.load(path)
     recovered = tl.recover(path)
     assert recovered.num_tensors_saved == len(recovered) >= 20 and not recovered.is_complete
-    assert "cut short" in recovered.warnings[0]
+    assert "cut short" in recovered.warnings[0] and "tensors that had been computed" in recovered.warnings[1]
     for number, op in enumerate(recovered):  # x, relu(x), relu(x) + 1, ...
         assert torch.equal(op.activation, torch.full((1000,), 1.0 + number // 2))
     assert recovered[-1].containing_modules == [] and recovered.model_name == "Slow"
@@ -260,7 +294,9 @@ def streams_to_a_full_disk(path: str) -> None:
     try:
         tl.log_forward_pass(model, torch.rand(300, 300), save_activations_to=path, keep_activations_in_memory=False)
     except tl.BundleError as error:
-        assert "could not be written" in str(error) and "tl.recover" in str(error), error
+        assert "could not be written" in str(error) and "nothing was saved" not in str(error), error
+        count = tl.recover(path).num_tensors_saved
+        assert f"tl.recover({path!r}) gives the {count} tensors" in str(error), error
         print("refused")
 
 

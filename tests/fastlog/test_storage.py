@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -19,7 +20,9 @@ from tests.test_oracle import content, prepared, surroundings
 from torch import nn
 
 import torchlens as tl
+from torchlens.bundle.files import writing
 from torchlens.bundle.hashing import hash_of
+from torchlens.bundle.stream import TensorStream
 from torchlens.fastlog import CaptureSpec, Recorder, Recording, load, record, recover
 
 
@@ -124,10 +127,13 @@ def test_what_cannot_be_written_is_refused(net: nn.Module, tmp_path: Path) -> No
 # ---- cut short ------------------------------------------------------------------------------------------------
 
 KILLED = """
-import os, signal, torch
+import os, signal, time, torch
 from tests.fastlog.test_recorder import Net, X
+from torchlens.bundle.stream import TensorStream
 from torchlens.fastlog import Recorder
 
+write = TensorStream._write
+TensorStream._write = lambda self, *args: (time.sleep(0.002), write(self, *args))[1]  # a slow disk
 torch.manual_seed(0)
 with Recorder(Net().eval(), keep_op=["relu", "mean"], save_to="cut", keep_in_memory=False) as recorder:
     for number in range(1000):
@@ -151,7 +157,8 @@ def test_what_is_whole_is_recovered(cut: Path, net: nn.Module) -> None:
     with pytest.raises(tl.BundleError, match="tl.fastlog.recover"):
         load(cut)
     recording = recover(cut)
-    assert 0 < len(recording) <= 4 * 31 and "cut short" in recording.warnings[0]
+    assert 0 < len(recording) < 4 * 31 and "cut short" in recording.warnings[0]
+    assert f"{4 * 31 - len(recording)} of {4 * 31} tensors" in recording.warnings[1]
     with Recorder(net, keep_op=["relu", "mean"]) as recorder:
         for number in range(31):
             recorder.log(X * number, sample_id=number)
@@ -178,6 +185,44 @@ def test_a_line_or_a_tensor_that_is_damaged_is_dropped(cut: Path, tmp_path: Path
     assert 0 < len(found) < len(whole) + 1 and any("damaged" in warning for warning in found.warnings)
     with pytest.raises(tl.BundleError, match="tl.fastlog.recover"):
         tl.recover(cut)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "altered", "missing"])
+def test_every_whole_record_of_a_damaged_recording_is_recovered(saved: Path, tmp_path: Path, damage: str) -> None:
+    whole, path = load(saved), tmp_path / "damaged"
+    shutil.copytree(saved, path)
+    shard = path / "tensors-00000.safetensors"
+    data = shard.read_bytes()
+    shard.write_bytes(data[:-3] if damage == "truncated" else data[:-1] + bytes([data[-1] ^ 1]))
+    if damage == "missing":
+        shard.unlink()
+    found = recover(path)
+    kept = {record.index: record for record in found}
+    assert len(found) == (0 if damage == "missing" else len(whole) - 1) and found.num_passes == whole.num_passes
+    assert all(content(kept[i].activation) == content(whole[i].activation) for i in kept)
+    lost = len(whole) - len(found)
+    assert any(f"{lost} of {len(whole)} records" in warning for warning in found.warnings)
+    assert recover(saved).warnings == whole.warnings and len(recover(saved)) == len(whole)
+
+
+def test_a_full_disk_says_what_can_be_recovered(
+    net: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = TensorStream.store
+
+    def full(self: TensorStream, tensor: Any, name: str) -> Any:
+        if len(self.table) == 5:
+            with writing(self.folder / "tensors-00000.safetensors"):
+                raise OSError(errno.ENOSPC, "No space left on device")
+        return store(self, tensor, name)
+
+    monkeypatch.setattr(TensorStream, "store", full)
+    with pytest.raises(tl.BundleError) as caught, Recorder(net, keep_op="relu", save_to=tmp_path / "full") as recorder:
+        for _ in range(4):
+            recorder.log(X)
+    assert "No space left" in str(caught.value) and "nothing was saved" not in str(caught.value)
+    assert f"tl.fastlog.recover({str(tmp_path / 'full')!r}) gives the 5 tensors" in str(caught.value)
+    assert len(recover(tmp_path / "full")) == 5
 
 
 def test_an_error_in_the_block_leaves_what_was_recorded(net: nn.Module, tmp_path: Path) -> None:

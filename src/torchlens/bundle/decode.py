@@ -52,8 +52,14 @@ class _Decoder:
     def _each(self, name: str, decode: Callable[[Any], Any]) -> list[Any]:
         return each(name, self.tables[name], decode)
 
-    def _tensor(self, index: Any) -> Tensor:
-        return self.tensors.read(integer(index, 0, len(self.tensors) - 1))
+    def _kept(self, index: Any, requires_grad: bool | None = None) -> Tensor | Stored | None:
+        """The tensor with this number, or a handle; None if it is lost."""
+        number = integer(index, 0, len(self.tensors) - 1)
+        return self.kept(number, requires_grad) if self.tensors.is_whole(number) else None
+
+    def _tensor(self, index: Any) -> Tensor | None:
+        number = integer(index, 0, len(self.tensors) - 1)
+        return self.tensors.read(number) if self.tensors.is_whole(number) else None
 
     def trace(self) -> Trace:
         tables = self.tables
@@ -122,14 +128,14 @@ class _Decoder:
         if (role in ("op", "update", "output")) != (call >= 0) or (role == "param") != is_param:
             raise BundleError(f"a value of role {role!r} with call {call}")
         if tensor is not None:
-            value.kept = self.kept(integer(tensor, 0, len(self.tensors) - 1), optional(flag, parameter))
+            value.kept = self._kept(tensor, optional(flag, parameter))
         value.transformed = self._transformed(transformed)
         return value
 
     def _transformed(self, row: Any) -> Any:
         if type(row) is list and row[:1] == ["kept"]:
             _, number = row
-            return self.kept(integer(number, 0, len(self.tensors) - 1), None)
+            return self._kept(number)
         return self.python.decode(row)
 
     def _gradients(self, tables: Any) -> Gradients | None:
@@ -142,8 +148,10 @@ class _Decoder:
         found: list[dict[int, dict[int, Any]]] = [{}, {}]
         for name, into in zip(("received", "transformed"), found, strict=True):
             for index, which, gradient in tables[name]:
-                of_value = into.setdefault(integer(index, 0, len(self.values) - 1), {})
-                of_value[integer(which, 0, len(steps) - 1)] = self._transformed(gradient)
+                value, number = integer(index, 0, len(self.values) - 1), integer(which, 0, len(steps) - 1)
+                found_gradient = self._transformed(gradient)
+                if found_gradient is not None:
+                    into.setdefault(value, {})[number] = found_gradient
         return Gradients.restored(nodes, [Pass(each_pass) for each_pass in steps], *found)
 
     def _node(self, row: Any, count: int) -> Node:
@@ -169,7 +177,7 @@ class _Decoder:
             integer(module_call, -1, self.module_call_count - 1),
             at(self.sites, site),
             integer(time),
-            None if rng is None else self.kept(integer(rng, 0, len(self.tensors) - 1), None),
+            None if rng is None else self._kept(rng),
             at(self.states, state),
         )
 

@@ -23,7 +23,7 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise BundleError(f"{path} could not be written: {error.strerror or error}; nothing was saved") from error
+        raise BundleError(f"{path} could not be written: {error.strerror or error}") from error
 
 
 def open_file(folder: Path, name: str) -> int:

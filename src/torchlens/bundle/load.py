@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,8 @@ from torch.nn import Parameter
 from ..capture.records import Stored, Trace
 from ..capture.surroundings import without_collector
 from ..errors import BundleError
-from .checks import blaming, each, integer, parse, text
-from .decode import read_tables
+from .checks import LARGEST, blaming, each, integer, parse, text
+from .decode import Kept, read_tables
 from .files import FORMAT, JOURNAL, LARGEST_MANIFEST, MANIFEST, METADATA, SCHEMA, open_file, read_small_file
 from .hashing import hash_of
 from .replace import not_there
@@ -39,6 +41,10 @@ class StoredTensor(Stored):
     def nbytes(self) -> int:
         return self._table.nbytes(self._number)
 
+    @property
+    def is_whole(self) -> bool:
+        return self._table.is_whole(self._number)
+
     def read(self) -> Tensor:
         return _as(self._table.read(self._number), self._requires_grad)
 
@@ -56,16 +62,22 @@ def _load(path: Path, lazy: bool, trust: bool) -> Trace:
     if "fastlog" in tables:
         raise BundleError(f"{path} is a recording of tl.fastlog, not a log; tl.fastlog.load({str(path)!r}) reads it")
     if lazy:
-        return read_tables(
-            tables, table, lambda number, requires_grad: StoredTensor(table, number, requires_grad), trust
-        )
-    with blaming(str(path)):
+        return read_tables(tables, table, stored_in(table), trust)
+    with _hinting(path, tables), blaming(str(path)):
         tensors = table.read_all()
     return read_tables(tables, table, lambda number, requires_grad: _as(tensors[number], requires_grad), trust)
 
 
-def open_bundle(path: Path) -> tuple[dict[str, Any], TensorTable]:
-    """The tables of a bundle, and its tensors, which stay in the files until they are asked for."""
+def stored_in(table: TensorTable) -> Kept:
+    """Leaves the tensors of a table in the files."""
+    return lambda number, requires_grad: StoredTensor(table, number, requires_grad)
+
+
+def open_bundle(path: Path, damaged: bool = False) -> tuple[dict[str, Any], TensorTable]:
+    """The tables of a bundle, and its tensors, which stay in the files until they are asked for.
+
+    The tensors of a bundle that may be damaged are then still to be checked.
+    """
     if not path.is_dir():
         raise not_there(path)
     manifest = parse(read_small_file(path, MANIFEST, LARGEST_MANIFEST), f"{path / MANIFEST}")
@@ -76,7 +88,19 @@ def open_bundle(path: Path) -> tuple[dict[str, Any], TensorTable]:
     with blaming(str(path / METADATA)):
         if type(tables) is not dict:
             raise BundleError("a JSON object was expected")
-        return tables, _tensor_table(path, tables, locate(path, shards))
+        with _hinting(path, tables):
+            locations = locate(path, shards, damaged)
+        return tables, _tensor_table(path, tables, locations, damaged)
+
+
+@contextmanager
+def _hinting(path: Path, tables: dict[str, Any]) -> Iterator[None]:
+    """Where tensors are damaged, the others can still be had."""
+    try:
+        yield
+    except BundleError as error:
+        recover = "tl.fastlog.recover" if "fastlog" in tables else "tl.recover"
+        raise BundleError(f"{error}; {recover}({str(path)!r}) gives what is whole") from error
 
 
 def _as(tensor: Tensor, requires_grad: bool | None) -> Tensor:
@@ -124,10 +148,12 @@ def _read_metadata(path: Path, size: int, digest: str) -> bytes:
     return data
 
 
-def _tensor_table(path: Path, tables: Any, locations: dict[Blob, Location]) -> TensorTable:
+def _tensor_table(path: Path, tables: Any, locations: dict[Blob, Location], damaged: bool) -> TensorTable:
     def location(row: Any) -> Location:
         shard, name = row
         found = locations.get(Blob(integer(shard), text(name)))
+        if found is None and damaged:
+            return Location(shard_name(shard), 0, LARGEST, "")
         if found is None:
             raise BundleError(f"there is no tensor {name[:80]!r} in file {shard}")
         return found

@@ -161,7 +161,7 @@ class PythonDecoder:
     """Decodes arguments. Values are looked up among those given, and only among the first `limit` of them."""
 
     def __init__(
-        self, values: Sequence[Value], params: Sequence[Value], objects: Sequence[Any], tensor: Callable[[int], Tensor]
+        self, values: Sequence[Value], params: Sequence[Value], objects: Sequence[Any], tensor: Callable[[int], Tensor | None]
     ) -> None:
         self.values = values
         self.params = params
@@ -202,7 +202,10 @@ class PythonDecoder:
 
     def _large_array(self, members: list[Any], depth: int) -> Any:
         name, shape, stored = members
-        return self.tensor(stored).numpy().view(_numpy_type(name)).reshape(sizes(shape))
+        bytes_of_it = self.tensor(stored)
+        if bytes_of_it is None:
+            return SavedObject("numpy.ndarray", "an array that is lost")
+        return bytes_of_it.numpy().view(_numpy_type(name)).reshape(sizes(shape))
 
     def _numpy(self, members: list[Any], depth: int) -> Any:
         name, data = members
@@ -242,9 +245,10 @@ def _complex(decoder: PythonDecoder, members: list[Any], depth: int) -> complex:
     return complex(float(real), float(imaginary))
 
 
-def _one_number(decoder: PythonDecoder, members: list[Any], depth: int) -> Tensor:
+def _large_tensor(decoder: PythonDecoder, members: list[Any], depth: int) -> Any:
     (number,) = members
-    return decoder.tensor(number)
+    tensor = decoder.tensor(number)
+    return SavedObject("torch.Tensor", "a tensor that is lost") if tensor is None else tensor
 
 
 def _one(check: Callable[[Any], Any]) -> Callable[[PythonDecoder, list[Any], int], Any]:
@@ -271,7 +275,7 @@ _DECODE: dict[str, Callable[[PythonDecoder, list[Any], int], Any]] = {
     "array": PythonDecoder._array,
     "large array": PythonDecoder._large_array,
     "tensor": PythonDecoder._plain_tensor,
-    "large tensor": _one_number,
+    "large tensor": _large_tensor,
     "number": PythonDecoder._numpy,
     "object": lambda decoder, members, depth: at(decoder.objects, members[0]),
     "...": lambda decoder, members, depth: ...,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ from ..errors import BundleError
 from .checks import blaming, integer, parse, text
 from .decode import read_tables
 from .files import FORMAT, JOURNAL, MANIFEST, read_small_file
-from .load import StoredTensor, check_schema, load_trace, open_bundle
+from .load import check_schema, open_bundle, stored_in
 from .replace import not_there, put_back
 from .shards import Location, shard_name
 from .tensors import TensorTable
@@ -26,18 +27,34 @@ def recover_trace(path: Path) -> Trace:
     """The trace of a forward pass whose saving was cut short, as far as it is whole. Tensors stay in the files."""
     put_back(path)
     if (path / MANIFEST).is_file():
-        return load_trace(path, lazy=True)
+        return _from_bundle(path)
     journal = open_journal(path)
     if "fastlog" in journal.head:
-        raise BundleError(f"{path} holds a recording of tl.fastlog; tl.fastlog.recover({str(path)!r}) reads it")
+        raise is_recording(path)
     warnings = ["this log was recovered: the forward pass, or its saving, was cut short", *journal.warnings]
     with blaming(str(path / JOURNAL)):
         tables, rows = _join(journal.lines)
         tables |= dict(journal.head["tables"])
         tables["warnings"] = [*tables["warnings"], *warnings]
-        _put_back(tables, rows, journal)
-    table = journal.table
-    return read_tables(tables, table, lambda number, requires_grad: StoredTensor(table, number, requires_grad))
+        _put_back(tables, rows)
+    return read_tables(tables, journal.table, stored_in(journal.table))
+
+
+def _from_bundle(path: Path) -> Trace:
+    """The trace in a bundle of which some tensors may be lost."""
+    tables, table = open_bundle(path, damaged=True)
+    if "fastlog" in tables:
+        raise is_recording(path)
+    damage = list(table.find_damage())
+    trace = read_tables(tables, table, stored_in(table))
+    if damage:
+        trace.values_kept = False
+        trace.warnings += ["this log was recovered: its files are damaged", *damage]
+    return trace
+
+
+def is_recording(path: Path) -> BundleError:
+    return BundleError(f"{path} holds a recording of tl.fastlog; tl.fastlog.recover({str(path)!r}) reads it")
 
 
 def is_fastlog(path: Path) -> bool:
@@ -51,12 +68,7 @@ class Journal(NamedTuple):
     head: dict[str, Any]
     lines: list[dict[str, Any]]
     table: TensorTable
-    whole: list[bool]  # by piece of memory
-    warnings: list[str]  # what was dropped
-
-    def is_whole(self, number: Any) -> bool:
-        """Is everything there that the tensor with this number needs?"""
-        return all(self.whole[storage] for storage in self.table.storages_of(integer(number, 0, len(self.table) - 1)))
+    warnings: list[str]  # what is lost
 
 
 def open_journal(path: Path) -> Journal:
@@ -72,13 +84,20 @@ def open_journal(path: Path) -> Journal:
     with blaming(str(path / JOURNAL)):
         head = _check_head(parse(text_lines[0], "its first line"))
         lines = _parsed(text_lines[1:], warnings)
+        warnings = [*_count(head, lines), *warnings]
         locations = [_location(row) for line in lines for row in line.get("storages", [])]
         layouts, rows = ([row for line in lines for row in line.get(name, [])] for name in ("layouts", "tensors"))
         table = TensorTable(path, layouts, rows, locations)
-    whole = [_is_whole(location, path) for location in locations]
-    if not all(whole):
-        warnings.append(f"{whole.count(False)} of {len(whole)} pieces of memory were incomplete or damaged")
-    return Journal(head, lines, table, whole, warnings)
+    return Journal(head, lines, table, [*warnings, *table.find_damage()])
+
+
+def _count(head: dict[str, Any], lines: list[dict[str, Any]]) -> Iterator[str]:
+    """How many tensors had been handed over to be written, and how many of them were."""
+    handed, written = integer(head.get("handed", 0)), sum("tensors" in line for line in lines)
+    if written < handed:
+        yield f"{handed - written} of {handed} tensors that had been computed to be saved were not written, and are lost"
+    elif handed:
+        yield f"all {handed} tensors that had been computed to be saved until then were written"
 
 
 def _check_head(head: Any) -> dict[str, Any]:
@@ -131,22 +150,12 @@ def _location(row: Any) -> Location:
     return Location(name, integer(start), integer(size), text(digest))
 
 
-def _is_whole(location: Location, path: Path) -> bool:
-    try:
-        location.check(path)
-    except BundleError:
-        return False
-    return True
-
-
-def _put_back(tables: dict[str, Any], rows: dict[str, list[Any]], journal: Journal) -> None:
+def _put_back(tables: dict[str, Any], rows: dict[str, list[Any]]) -> None:
     """Tell the values what was kept of them."""
     for index, number in rows["kept"]:
-        if journal.is_whole(number):
-            tables["values"][integer(index)][6] = number
+        tables["values"][integer(index)][6] = number
     for index, number in rows["made"]:
-        if journal.is_whole(number):
-            tables["values"][integer(index)][8] = ["kept", number]
+        tables["values"][integer(index)][8] = ["kept", number]
     for row in tables["module_calls"]:
         row[5] = len(tables["calls"])  # what was still running ended where the trace does
     for number, stop, exited in rows["module_ends"]:

@@ -36,8 +36,10 @@ def save_trace(
         check_target(path, overwrite)  # once more: others may have been there meanwhile
         with writing(path):
             replace(path, new)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(new, ignore_errors=True)
+        if isinstance(error, BundleError):
+            raise BundleError(f"{error}; nothing was saved") from error
         raise
 
 

@@ -178,6 +178,13 @@ class Location(NamedTuple):
         if hashed.hexdigest() != self.xxh3:
             raise BundleError(f"{folder / self.file} was altered or damaged: a tensor in it has another hash")
 
+    def is_whole(self, folder: Path) -> bool:
+        try:
+            self.check(folder)
+        except BundleError:
+            return False
+        return True
+
     def read(self, folder: Path) -> Tensor:
         """The bytes, in memory of their own, checked against their hash."""
         descriptor = open_file(folder, self.file)
@@ -205,21 +212,27 @@ class Location(NamedTuple):
         return memory
 
 
-def locate(folder: Path, shards: Sequence[ShardEntry]) -> dict[Blob, Location]:
-    """Where each tensor is, from the headers of the files."""
+def locate(folder: Path, shards: Sequence[ShardEntry], damaged: bool = False) -> dict[Blob, Location]:
+    """Where each tensor is, from the headers of the files; of files that may be damaged, as far as they tell."""
     found: dict[Blob, Location] = {}
     for number, entry in enumerate(shards):
-        with blaming(str(folder / entry.file)):
-            found |= {Blob(number, name): location for name, location in _read_header(folder, entry).items()}
+        try:
+            with blaming(str(folder / entry.file)):
+                header = _read_header(folder, entry, damaged)
+        except BundleError:
+            if not damaged:
+                raise
+            continue
+        found |= {Blob(number, name): location for name, location in header.items()}
     return found
 
 
-def _read_header(folder: Path, entry: ShardEntry) -> dict[str, Location]:
-    descriptor = open_file(folder, entry.file)
+def _read_header(folder: Path, entry: ShardEntry, damaged: bool) -> dict[str, Location]:
+    descriptor, total = open_file(folder, entry.file), entry.bytes
     with os.fdopen(descriptor, "rb") as file:
-        total = os.fstat(descriptor).st_size
-        if total != entry.bytes:
-            raise BundleError(f"it has {total} bytes, not the {entry.bytes} that were written")
+        size = os.fstat(descriptor).st_size
+        if size != total and not damaged:
+            raise BundleError(f"it has {size} bytes, not the {total} that were written")
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= min(_LARGEST_HEADER, total - 8):
             raise BundleError(f"a header of {length} bytes can't be")

@@ -4,7 +4,8 @@
     journal.jsonl                after each tensor a line: where it is, its hash, and what became known with it
     manifest.json, metadata.json at the end; then the journal goes, and the folder is a bundle like any other
 
-A line is written when its tensor has been: whatever the journal lists is whole, also after `kill -9`.
+A line is written when its tensor has been: whatever the journal lists is whole, also after `kill -9`. The journal's first
+line counts the tensors that were handed over to be written, so that it is known how many are missing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import json
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +24,11 @@ from torch import Tensor
 from .._torch import UninitializedTensorMixin, is_functorch_wrapped
 from ..capture.records import Stored, Trace, Value
 from ..errors import BundleError
+from ..words import counted
 from .encode import RecordEncoder, plain_tables, shared_tables, write_tables
 from .files import FORMAT, JOURNAL, SCHEMA, writing
 from .hashing import hash_of
+from .rows import Tables
 from .save import Names, check_target, finish
 from .shards import Blob, ShardWriter
 from .tensors import Memory, TensorEncoder, TensorTable, plain_tensor
@@ -73,6 +77,9 @@ class TensorStream:
         with writing(folder):
             folder.mkdir(parents=True)
             self._journal = os.open(folder / JOURNAL, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            self._counter = os.open(folder / JOURNAL, os.O_WRONLY)  # what is open to append can't be overwritten
+        self._recover = f"{'tl.fastlog.recover' if 'fastlog' in head else 'tl.recover'}({str(folder)!r})"
+        self._handed = self._written = 0
         self.folder = folder
         self.table = TensorTable(folder, [], [], [])
         self.encoder = TensorEncoder(self._store)
@@ -85,7 +92,7 @@ class TensorStream:
         self._turn = threading.Condition()
         self._closing = False
         self.failure: BaseException | None = None
-        self.note({"format": FORMAT, "schema": SCHEMA, **head})
+        self._write_line(_counted(0) + _dumped({"format": FORMAT, "schema": SCHEMA, **head})[1:])
         self._thread = threading.Thread(target=self._work, name="torchlens writer", daemon=True)
         self._thread.start()
 
@@ -93,6 +100,7 @@ class TensorStream:
         """Have a tensor written. It must not be changed until it is."""
         item = StreamedTensor(tensor, self.table)
         with self._turn:
+            self._count()
             self._turn.wait_for(lambda: self.failure or not self._queue or self._bytes + item.nbytes <= self._limit)
             self._check()
             self._queue.append((name, item, facts))
@@ -111,9 +119,18 @@ class TensorStream:
     def close(self) -> list[Any]:
         """Wait until everything has been written, and finish the files; return what the manifest says about them."""
         self.drain()
-        entries = self._shards.close()
+        with self.explaining():
+            entries = self._shards.close()
         self._close_journal()
         return entries
+
+    def become_bundle(self, tables: Tables) -> None:
+        """Everything has been written: with these tables, make a bundle of the folder."""
+        entries = self.close()
+        with self.explaining():
+            finish(self.folder, tables, entries)
+            with writing(self.folder / JOURNAL):
+                os.unlink(self.folder / JOURNAL)
 
     def abandon(self) -> None:
         """Leave the folder as it is; what is whole in it can be recovered. Also after `close`."""
@@ -128,14 +145,32 @@ class TensorStream:
     def _close_journal(self) -> None:
         if self._journal >= 0:
             os.close(self._journal)
+            os.close(self._counter)
             self._journal = -1
 
     def _check(self) -> None:
         if self.failure is not None:
-            raise BundleError(
-                f"{self.failure}; the forward pass was not saved, but what had been written until then can be had "
-                f"with tl.recover({str(self.folder)!r})"
-            ) from self.failure
+            raise self._cut_short(self.failure) from self.failure
+
+    @contextmanager
+    def explaining(self) -> Iterator[None]:
+        """Have an error at the end say what can be recovered."""
+        try:
+            yield
+        except (BundleError, OSError) as failure:
+            raise self._cut_short(failure) from failure
+
+    def _cut_short(self, failure: BaseException) -> BundleError:
+        if not self._written:
+            return BundleError(f"{failure}; no tensor had been written until then")
+        tensors = f"the {counted(self._written, 'tensor')} that had been written until then"
+        return BundleError(f"{failure}; {self._recover} gives {tensors}")
+
+    def _count(self) -> None:
+        """Note that one more tensor is to be written, where it is found whatever becomes of this process."""
+        self._handed += 1
+        with writing(self.folder / JOURNAL):
+            os.pwrite(self._counter, _counted(self._handed), 0)
 
     # ---- in the writer's thread -----------------------------------------------------------------------------
 
@@ -165,6 +200,7 @@ class TensorStream:
         assert item.tensor is not None
         number, rows = self.store(item.tensor, name)
         self.note({**rows, **facts(number)})
+        self._written += 1
         item.number = number
 
     def store(self, tensor: Tensor, name: str) -> tuple[int, dict[str, Any]]:
@@ -196,10 +232,21 @@ class TensorStream:
 
     def note(self, line: dict[str, Any]) -> None:
         """Write a line of the journal, in one piece."""
+        self._write_line(_dumped(line))
+
+    def _write_line(self, line: bytes) -> None:
         with writing(self.folder / JOURNAL):
-            data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
-            if os.write(self._journal, data) != len(data):
+            if os.write(self._journal, line + b"\n") != len(line) + 1:
                 raise OSError("a part of a line only")
+
+
+def _dumped(line: dict[str, Any]) -> bytes:
+    return json.dumps(line, separators=(",", ":")).encode()
+
+
+def _counted(tensors: int) -> bytes:
+    """The beginning of the journal, of the same length for any number."""
+    return b'{"handed":%20d,' % tensors
 
 
 class TraceStream:
@@ -251,11 +298,9 @@ class TraceStream:
         stream, trace = self._stream, self._trace
         stream.drain()
         encoder = RecordEncoder(trace, stream.encoder)
-        tables = write_tables(encoder, lambda value: self._stored(encoder, value))
-        entries = stream.close()
-        finish(self._folder, tables, entries)
-        with writing(self._folder / JOURNAL):
-            os.unlink(self._folder / JOURNAL)
+        with stream.explaining():
+            tables = write_tables(encoder, lambda value: self._stored(encoder, value))
+        stream.become_bundle(tables)
 
     def _stored(self, encoder: RecordEncoder, value: Value) -> tuple[int | None, Any]:
         if value.role == "param":

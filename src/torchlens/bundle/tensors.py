@@ -284,6 +284,7 @@ class TensorTable:
     def __init__(self, folder: Path, layouts: Any, rows: Any, storages: list[Location]) -> None:
         self._folder = folder
         self.storages = storages
+        self.lost: set[int] = set()  # of the storages
         self._layouts = each("layouts", layouts, _read_layout)
         self._memory: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._rows: list[Row] = []
@@ -322,6 +323,16 @@ class TensorTable:
         if kind not in _VIEWS:
             return [storage for part in facts[0] for storage in self.storages_of(part)]
         return [facts[1]] if kind == "strided" else []
+
+    def find_damage(self) -> Iterator[str]:
+        """Read every piece of memory and note which are lost; say how many."""
+        self.lost = {i for i, location in enumerate(self.storages) if not location.is_whole(self._folder)}
+        if self.lost:
+            yield f"{len(self.lost)} of {len(self.storages)} pieces of memory were incomplete or damaged"
+
+    def is_whole(self, number: int) -> bool:
+        """Is everything there that a tensor needs, as far as damage was looked for?"""
+        return not self.lost or self.lost.isdisjoint(self.storages_of(number))
 
     def read_all(self) -> list[Tensor]:
         """Every tensor; the files are read by several threads."""

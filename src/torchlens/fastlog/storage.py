@@ -15,11 +15,10 @@ from typing import Any
 import torch
 
 from ..bundle.checks import blaming, each, flag, integer, listed, one_of, optional, text
-from ..bundle.files import JOURNAL, MANIFEST, writing
+from ..bundle.files import JOURNAL, MANIFEST
 from ..bundle.load import StoredTensor, open_bundle
 from ..bundle.recover import open_journal
 from ..bundle.replace import put_back
-from ..bundle.save import finish
 from ..bundle.stream import TensorStream
 from ..bundle.tensors import TensorTable, dtype_name, dtype_named
 from ..errors import ArgumentError, BundleError
@@ -67,9 +66,7 @@ class RecordStream:
             "tensors": encoder.rows,
             "storages": [list(blob) for blob in encoder.storages],
         }
-        finish(self.folder, tables, stream.close())
-        with writing(self.folder / JOURNAL):
-            os.unlink(self.folder / JOURNAL)
+        stream.become_bundle(tables)
 
     def abandon(self) -> None:
         """Something went wrong: leave what is there to be recovered."""
@@ -127,44 +124,71 @@ def load(path: str | os.PathLike[str]) -> Recording:
     tables, table = open_bundle(folder)
     if "fastlog" not in tables:
         raise BundleError(f"{folder} is a log, not a recording of tl.fastlog; tl.load({str(folder)!r}) reads it")
+    return _recording(folder, tables, table)
+
+
+def _recording(folder: Path, tables: dict[str, Any], table: TensorTable) -> Recording:
     with blaming(str(folder)):
         head = tables["fastlog"]
         records = each("records", tables["records"], _Reader(table).record)
         passes, warnings = integer(head["passes"], 0, _MOST_PASSES), listed(text, head["warnings"])
         if any(record.pass_index >= passes for record in records):
             raise BundleError("a record is of a pass that was not counted")
-        return Recording(text(head["model"]), records, passes, warnings)
+        whole = [record for record in records if _is_whole(record)]
+        return Recording(text(head["model"]), whole, passes, warnings + _dropped(records, whole))
 
 
 def recover(path: str | os.PathLike[str]) -> Recording:
-    """Open a recording whose writing was cut short: every whole record is there, `warnings` says what was dropped.
+    """Open a recording whose writing was cut short, or that was damaged: every whole record is there.
 
     >>> recorder = tl.fastlog.Recorder(model, keep_op="relu", save_to=folder / "cut")
     >>> with recorder:
     ...     output = recorder.log(x)
     >>> len(tl.fastlog.recover(folder / "cut"))     # a finished one opens as well
     2
+
+    `warnings` says how much is lost: after a `kill -9`, that is what was still waiting to be written.
     """
     folder = Path(path)
     put_back(folder)
     if (folder / MANIFEST).is_file():
-        return load(folder)
+        return _recover_finished(folder)
     journal = open_journal(folder)
     if "fastlog" not in journal.head:
-        raise BundleError(f"{folder} holds a log, not a recording of tl.fastlog; tl.recover({str(folder)!r}) reads it")
+        raise _is_a_log(folder)
     with blaming(str(folder / JOURNAL)):
         model = text(journal.head["fastlog"]["model"])
         reader = _Reader(journal.table)
         rows = [line["record"] for line in journal.lines if "record" in line]
-        whole = [
-            row for row in rows if row[-1] is None or journal.is_whole(integer(row[-1], 0, len(journal.table) - 1))
-        ]
-        records = sorted(each("records", whole, reader.record), key=lambda record: record.index)
-    warnings = ["this recording was recovered: its writing was cut short", *journal.warnings]
-    if len(whole) < len(rows):
-        warnings.append(f"{len(rows) - len(whole)} of {len(rows)} records were incomplete or damaged, and are dropped")
-    passes = 1 + max((record.pass_index for record in records), default=-1)
-    return Recording(model, records, passes, warnings)
+        records = sorted(each("records", rows, reader.record), key=lambda record: record.index)
+    whole = [record for record in records if _is_whole(record)]
+    warnings = ["this recording was recovered: its writing was cut short", *journal.warnings, *_dropped(records, whole)]
+    passes = 1 + max((record.pass_index for record in whole), default=-1)
+    return Recording(model, whole, passes, warnings)
+
+
+def _recover_finished(folder: Path) -> Recording:
+    tables, table = open_bundle(folder, damaged=True)
+    if "fastlog" not in tables:
+        raise _is_a_log(folder)
+    damage = list(table.find_damage())
+    recording = _recording(folder, tables, table)
+    if damage:
+        recording.warnings[:0] = ["this recording was recovered: its files are damaged", *damage]
+    return recording
+
+
+def _is_whole(record: Record) -> bool:
+    return not isinstance(record._stored, StoredTensor) or record._stored.is_whole
+
+
+def _dropped(records: list[Record], whole: list[Record]) -> list[str]:
+    lost = len(records) - len(whole)
+    return [f"{lost} of {len(records)} records were incomplete or damaged, and are dropped"] if lost else []
+
+
+def _is_a_log(folder: Path) -> BundleError:
+    return BundleError(f"{folder} holds a log, not a recording of tl.fastlog; tl.recover({str(folder)!r}) reads it")
 
 
 # ---- rows -----------------------------------------------------------------------------------------------------
