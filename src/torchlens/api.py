@@ -358,8 +358,8 @@ def recover(path: str | PathLike[str]) -> ModelLog:
 
     The log ends with the last tensor that was written whole; `log.warnings` says how many more had been computed. Of a
     bundle whose files were damaged it has every tensor that is whole. Tensors stay in the files and are read when they
-    are asked for; `save` makes a bundle of them. A bundle that had just been put aside to be replaced by `save` when the
-    process died is put back.
+    are asked for; `save` makes a bundle of them. A bundle that had just been put aside to be replaced by `save` when
+    the process died is put back.
     """
     from .bundle.recover import recover_trace
 

@@ -197,7 +197,9 @@ class _Random(nn.Module):
 @pytest.mark.parametrize("lost", [3, 40, 700, 10**9])
 def test_every_whole_tensor_of_a_damaged_bundle_is_recovered(lost: int, tmp_path: Path) -> None:
     """Whatever the end of the file held: activations, parameters, gradients, random states, arrays."""
-    log = tl.log_forward_pass(_Random(), torch.rand(2, 4), save_gradients=True, activation_postfunc=lambda t: t.detach().numpy())
+    log = tl.log_forward_pass(
+        _Random(), torch.rand(2, 4), save_gradients=True, activation_postfunc=lambda t: t.detach().numpy()
+    )
     log[-1].activation.sum().backward()
     path = tmp_path / "log"
     tl.save(log, path)

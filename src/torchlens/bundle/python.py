@@ -161,7 +161,11 @@ class PythonDecoder:
     """Decodes arguments. Values are looked up among those given, and only among the first `limit` of them."""
 
     def __init__(
-        self, values: Sequence[Value], params: Sequence[Value], objects: Sequence[Any], tensor: Callable[[int], Tensor | None]
+        self,
+        values: Sequence[Value],
+        params: Sequence[Value],
+        objects: Sequence[Any],
+        tensor: Callable[[int], Tensor | None],
     ) -> None:
         self.values = values
         self.params = params

@@ -95,7 +95,8 @@ def _count(head: dict[str, Any], lines: list[dict[str, Any]]) -> Iterator[str]:
     """How many tensors had been handed over to be written, and how many of them were."""
     handed, written = integer(head.get("handed", 0)), sum("tensors" in line for line in lines)
     if written < handed:
-        yield f"{handed - written} of {handed} tensors that had been computed to be saved were not written, and are lost"
+        lost = handed - written
+        yield f"{lost} of {handed} tensors that had been computed to be saved were not written: they are lost"
     elif handed:
         yield f"all {handed} tensors that had been computed to be saved until then were written"
 
