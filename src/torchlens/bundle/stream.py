@@ -4,8 +4,8 @@
     journal.jsonl                after each tensor a line: where it is, its hash, and what became known with it
     manifest.json, metadata.json at the end; then the journal goes, and the folder is a bundle like any other
 
-A line is written when its tensor has been: whatever the journal lists is whole, also after `kill -9`. The journal's first
-line counts the tensors that were handed over to be written, so that it is known how many are missing.
+A line is written when its tensor has been: whatever the journal lists is whole, also after `kill -9`. The journal's
+first line counts the tensors that were handed over to be written, so that it is known how many are missing.
 """
 
 from __future__ import annotations
