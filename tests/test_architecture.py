@@ -33,6 +33,7 @@ FLOW = [
     "log",
     "fastlog",
     "extraction",
+    "comparing",
     "api",
     "cli",
     "__init__",

@@ -51,6 +51,9 @@ from .source import FuncCallLocation
 
 if TYPE_CHECKING:
     from . import fastlog
+    from .comparing.compare import compare
+    from .comparing.comparison import Comparison, Difference
+    from .comparing.reference import assert_same, save_reference
     from .extraction import reduce
     from .extraction.extract import extract
     from .extraction.store import Store, StoredLayer, StoreReport, open_store
@@ -68,9 +71,11 @@ __all__ = [
     "BackwardReport",
     "BufferLog",
     "BundleError",
+    "Comparison",
     "Completeness",
     "Conditional",
     "Cost",
+    "Difference",
     "DivergenceError",
     "DrawingError",
     "DrawingWarning",
@@ -99,6 +104,8 @@ __all__ = [
     "ValidationReport",
     "all_of",
     "any_of",
+    "assert_same",
+    "compare",
     "edits",
     "extract",
     "fastlog",
@@ -115,6 +122,7 @@ __all__ = [
     "reduce",
     "register_formula",
     "save",
+    "save_reference",
     "show_model_graph",
     "unregister_formula",
     "validate_backward_pass",
@@ -133,10 +141,14 @@ validate_forward_pass = validate_model_activations
 # Imported when they are first asked for, with all that they need: where each is.
 _LATER = {
     "BackwardReport": "validate.backward",
+    "Comparison": "comparing.comparison",
+    "Difference": "comparing.comparison",
     "Store": "extraction.store",
     "StoreReport": "extraction.store",
     "StoredLayer": "extraction.store",
     "ValidationReport": "validate.report",
+    "assert_same": "comparing.reference",
+    "compare": "comparing.compare",
     "edits": "intervene.edits",
     "extract": "extraction.extract",
     "fastlog": "fastlog",
@@ -144,6 +156,7 @@ _LATER = {
     "open_store": "extraction.store",
     "pluck": "fastlog.pluck",
     "reduce": "extraction.reduce",
+    "save_reference": "comparing.reference",
 }
 
 

@@ -1,6 +1,8 @@
-"""The command line, for those who just want to look: `torchlens show`, `summary`, `validate`, `extract`, `inspect`.
+"""The command line, for those who just want to look: `torchlens show`, `summary`, `validate`, `extract`, `inspect`,
+`compare`.
 
-Exit codes: 0 all is well; 1 the model raised, is not valid, or a bundle can't be read; 2 the command itself is wrong.
+Exit codes: 0 all is well; 1 the model raised, is not valid, two logs differ, or a bundle can't be read; 2 the command
+itself is wrong.
 """
 
 from __future__ import annotations
@@ -61,6 +63,9 @@ _EXAMPLES = {
   torchlens inspect acts              what tl.extract wrote, or has written so far
   torchlens inspect relus --all       what tl.fastlog wrote, every record
   torchlens inspect interrupted       what is whole of what was cut short""",
+    "compare": """\
+  torchlens compare run1 run2         what tl.save wrote; exit code 0 if they agree but for rounding, else 1
+  torchlens compare run1 run2 --out difference.svg""",
 }
 
 #: How many layers or records `inspect` lists unless all are wanted.
@@ -199,6 +204,17 @@ def _inspect(given: argparse.Namespace) -> int:
     size = sum(file.stat().st_size for file in path.iterdir())
     print(f"\t{human_size(size)} in {len(list(path.iterdir()))} files")
     return 0
+
+
+def _compare(given: argparse.Namespace) -> int:
+    from .comparing.compare import compare
+
+    comparison = compare(*(ModelLog.load(path, trust=given.trust) for path in (given.a, given.b)))
+    print(comparison)
+    if given.out is not None:
+        page = Path(given.out).suffix.lower() in (".html", ".htm")
+        print(comparison.to_html(given.out) if page else comparison.draw(given.out))
+    return 0 if comparison else 1
 
 
 def _layer_lines(log: ModelLog) -> list[str]:
@@ -376,6 +392,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     inspect.add_argument("bundle", metavar="BUNDLE", help="the folder")
     inspect.add_argument("--all", action="store_true", help=f"list all layers or records, not the first {_FEW}")
+    compared = _command(commands, "compare", _compare, "where two saved logs begin to differ, and why")
+    compared.add_argument("a", metavar="A", help="a folder that tl.save wrote")
+    compared.add_argument("b", metavar="B", help="another one")
+    compared.add_argument("--trust", action="store_true", help="run all of torch's functions that the logs name")
+    compared.add_argument("--out", metavar="FILE", help="a picture or a page of both: .svg, .pdf, .png, .html")
     return parser
 
 

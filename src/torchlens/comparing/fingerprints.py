@@ -1,0 +1,123 @@
+"""A few numbers that tell tensors apart whatever their layout is."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .layouts import INFINITE, plain
+
+#: A tensor with fewer elements, or with fewer different values, is equal to others by chance.
+_FEW_ELEMENTS, _FEW_VALUES = 6, 4
+_LOOKED_AT = 64
+
+
+class Fingerprint(NamedTuple):
+    """Moments and extremes of the elements of a tensor, without those that stand for infinity."""
+
+    elements: int
+    infinite: int
+    mean: float
+    mean_size: float
+    rms: float
+    cube: float  # the mean of the third powers
+    high: float
+    low: float
+    telling: bool  # varied enough that an equal one is no accident
+
+
+def fingerprint(tensor: Tensor | None) -> Fingerprint:
+    """
+    >>> fingerprint(torch.tensor([[3.0], [4.0]]))[:3], fingerprint(torch.arange(24.0)).telling
+    ((2, 0, 3.5), True)
+
+    Reshaping and transposing change nothing but the last digits:
+
+    >>> table = torch.rand(4, 6, dtype=torch.float64)
+    >>> same(fingerprint(table), fingerprint(table.T.contiguous()), 1e-9)
+    True
+    """
+    if tensor is None or tensor.is_nested or tensor.numel() == 0:
+        return Fingerprint(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False)
+    numbers = plain(tensor).reshape(-1)
+    count = numbers.numel()
+    low, high = (float(end) for end in numbers.aminmax())
+    if not (low > -INFINITE and high < INFINITE):  # also if there is a NaN
+        numbers = numbers[numbers.abs() < INFINITE]
+        if numbers.numel() == 0:
+            return Fingerprint(count, count, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False)
+        low, high = (float(end) for end in numbers.aminmax())
+    squares = numbers * numbers
+    each = torch.stack([numbers.sum(), numbers.abs().sum(), squares.sum(), torch.dot(squares, numbers)])
+    mean, mean_size, square, cube = (each / numbers.numel()).tolist()
+    telling = tensor.is_floating_point() and numbers.numel() >= _FEW_ELEMENTS and low < high and _is_varied(numbers)
+    return Fingerprint(count, count - numbers.numel(), mean, mean_size, square**0.5, cube, high, low, telling)
+
+
+def _is_varied(numbers: Tensor) -> bool:
+    step = max(1, numbers.numel() // _LOOKED_AT)
+    return len(set(numbers[::step].tolist())) >= _FEW_VALUES
+
+
+def same(one: Fingerprint, other: Fingerprint, tolerance: float) -> bool:
+    """Are they of the same numbers? A telling one may be of a repeated tensor; all others need the same count."""
+    if one.telling != other.telling:
+        return False
+    if not one.telling and (one.elements, one.infinite) != (other.elements, other.infinite):
+        return False
+    size = max(one.rms, other.rms, 1e-300)
+    near = tolerance * size
+    if abs(one.rms - other.rms) > near or abs(one.mean_size - other.mean_size) > near:
+        return False
+    if abs(one.mean - other.mean) > near:
+        return False
+    largest = max(abs(one.high), abs(one.low), size)
+    if abs(one.cube - other.cube) > 10 * near * largest**2:
+        return False
+    return max(abs(one.high - other.high), abs(one.low - other.low)) <= 10 * tolerance * largest
+
+
+class Index:
+    """Values by fingerprint. Those with the same one are a class."""
+
+    def __init__(self, fingerprints: Mapping[int, Fingerprint], tolerance: float) -> None:
+        self.fingerprints, self.tolerance = fingerprints, tolerance
+        self._order = sorted(fingerprints, key=lambda key: (fingerprints[key].rms, key))
+        self._sizes = [fingerprints[key].rms for key in self._order]
+        self.classes: dict[int, int] = {}
+        self.members: dict[int, list[int]] = {}
+        for place, key in enumerate(self._order):
+            number = self._class_before(place, fingerprints[key])
+            self.classes[key] = number
+            self.members.setdefault(number, []).append(key)
+        for members in self.members.values():
+            members.sort()
+
+    def _class_before(self, place: int, wanted: Fingerprint) -> int:
+        """The class of an equal one that comes before in the order of sizes; a new one if there is none."""
+        for earlier in range(place - 1, max(-1, place - 40), -1):
+            if wanted.rms - self._sizes[earlier] > 2 * self.tolerance * wanted.rms + 1e-300:
+                break
+            if same(wanted, self.fingerprints[self._order[earlier]], self.tolerance):
+                return self.classes[self._order[earlier]]
+        return len(self.members)
+
+    def find(self, wanted: Fingerprint) -> list[int]:
+        """The values with this fingerprint."""
+        margin = 2 * self.tolerance * wanted.rms + 1e-300
+        found = []
+        for place in range(bisect_left(self._sizes, wanted.rms - margin), len(self._order)):
+            if self._sizes[place] > wanted.rms + margin:
+                break
+            if same(wanted, self.fingerprints[self._order[place]], self.tolerance):
+                found.append(self._order[place])
+        return found
+
+
+def equal_in(wanted: Fingerprint, others: Iterable[Fingerprint], tolerance: float) -> bool:
+    """Is one of the others of the same numbers, and as many?"""
+    return any(wanted.elements == other.elements and same(wanted, other, tolerance) for other in others)

@@ -1,0 +1,139 @@
+"""Two runs side by side: a row for each pair, a line where they meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from os import PathLike, fsdecode
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any
+
+from ..draw.layout.layout import Rect
+from ..draw.layout.measure import NODE_SIZE, text_width
+from ..draw.output.formats import FORMATS
+from ..draw.output.pdf import print_pdf
+from ..draw.output.picture import Mark, Path, Rectangle, Style, Words
+from ..draw.output.png import print_png
+from ..draw.output.svg import print_svg
+from ..draw.show import open_in_viewer
+from ..errors import ArgumentError
+from ..words import shape_words
+from .rows import Row
+
+if TYPE_CHECKING:
+    from .comparison import Comparison
+
+_MARGIN, _HEADING, _ROW, _BOX, _GAP = 16.0, 64.0, 26.0, 18.0, 90.0
+_FONT, _MUTED = "#000000", "#606060"
+
+#: Fill and line by what is known of a row; the words stand in the legend.
+_COLORS = {
+    "equal": ("#E6E6E6", "#8A8A8A"),
+    "rounding": ("#CFE3F7", "#2C6CB0"),
+    "differs": ("#F7CFCF", "#B02C2C"),
+    "no partner": ("#FFFFFF", "#8A8A8A"),
+}
+
+_PRINTERS: dict[str, Any] = {"svg": print_svg, "pdf": print_pdf, "png": print_png}
+
+
+@dataclass(frozen=True)
+class TwoLanes:
+    """A picture of rows, with all that the printers ask of one."""
+
+    rows: list[Row]
+    title: str
+
+    background = "#FFFFFF"
+    gradients: frozenset[tuple[str, str]] = frozenset()
+
+    @property
+    def lane(self) -> float:
+        """The width of the boxes."""
+        names = [text for row in self.rows for text in _names(row)]
+        return max([text_width(name, NODE_SIZE, False) for name in names], default=40.0) + 16
+
+    @property
+    def width(self) -> float:
+        legend = sum(text_width(name, NODE_SIZE, False) + 34 for name in _COLORS)
+        title = text_width(self.title, NODE_SIZE, True)
+        return 2 * _MARGIN + max(2 * self.lane + _GAP, title, legend)
+
+    @property
+    def height(self) -> float:
+        return 2 * _MARGIN + _HEADING + len(self.rows) * _ROW
+
+    @property
+    def origin(self) -> tuple[float, float]:
+        return _MARGIN, _MARGIN + _HEADING
+
+    @property
+    def heading(self) -> Mark:
+        """What is compared, and what the colours mean."""
+        mark = Mark("heading", [], [_words(_MARGIN, _MARGIN + 12, self.title, _FONT, bold=True)])
+        x, y = _MARGIN, _MARGIN + 26
+        for name, (fill, line) in _COLORS.items():
+            mark.shapes.append(Rectangle(Rect(x, y, 16.0, 12.0), Style(fill, line, dashed=name == "no partner")))
+            mark.words.append(_words(x + 22, y + 10, name, _MUTED))
+            x += text_width(name, NODE_SIZE, False) + 34
+        return mark
+
+    @property
+    def graph(self) -> Iterator[Mark]:
+        for number, row in enumerate(self.rows):
+            yield from _marks(row, number * _ROW, self.lane)
+
+
+def _marks(row: Row, y: float, lane: float) -> Iterator[Mark]:
+    kind = _kind(row)
+    fill, line = _COLORS[kind]
+    first = row.status == "first difference"
+    style = Style(fill, line, 2.5 if first else 1.0, kind == "no partner")
+    if row.a and row.b:
+        ends: list[tuple[float, ...]] = [(lane, y + _BOX / 2), (lane + _GAP, y + _BOX / 2)]
+        error = "" if row.error is None else f"{row.error:.0e}" if row.error else "0"
+        label = [_words(lane + _GAP / 2, y + _BOX / 2 - 2, error, line, centred=True)] if error else []
+        yield Mark(f"{row.a} = {row.b}", [Path(ends, Style(None, line, style.pen))], label)
+    for x, name in zip((0.0, lane + _GAP), _names(row), strict=True):
+        if name:
+            box = Rectangle(Rect(x, y, lane, _BOX), style)
+            words = [_words(x + lane / 2, y + _BOX - 5, name, _FONT, centred=True, bold=first)]
+            yield Mark(f"{'A' if x == 0 else 'B'} {name}", [box], words, row.status)
+
+
+def _kind(row: Row) -> str:
+    if not row.a or not row.b:
+        return "no partner"
+    if row.status != "equal":
+        return "differs"
+    return "rounding" if row.error else "equal"
+
+
+def _names(row: Row) -> tuple[str, str]:
+    a = f"{row.a}  {shape_words(row.shape_a or ())}" if row.a else ""
+    b = f"{row.b}  {shape_words(row.shape_b or ())}" if row.b else ""
+    return a, b
+
+
+def _words(x: float, y: float, text: str, color: str, *, centred: bool = False, bold: bool = False) -> Words:
+    return Words(x, y, text, text_width(text, NODE_SIZE, bold), NODE_SIZE, bold, color, centred)
+
+
+def draw(comparison: Comparison, path: str | PathLike[str] | None) -> FilePath:
+    """Write the picture; without a path, beside us, and show it."""
+    file = FilePath("comparison.svg" if path is None else fsdecode(path))
+    ending = file.suffix[1:].lower() or "svg"
+    if ending not in _PRINTERS:
+        raise ArgumentError(f"{str(file)!r}: the file ends in .svg, .pdf or .png")
+    if not FORMATS[ending].is_available:
+        raise ArgumentError(f"Writing {ending.upper()} needs the extra `png`: pip install 'torchlens[png]'")
+    file = file if file.suffix else file.with_suffix(".svg")
+    title = f"A: {comparison._a.log.model_name}   B: {comparison._b.log.model_name}   {comparison.status}"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(_PRINTERS[ending](TwoLanes(comparison.rows, title)))
+    except OSError as error:
+        raise ArgumentError(f"can't write to {str(file)!r} ({error}); give another path") from None
+    if path is None:
+        open_in_viewer(file)
+    return file

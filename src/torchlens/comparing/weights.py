@@ -1,0 +1,97 @@
+"""Parameters by content: equal, transposed, a part of another, or not the same."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..capture.records import Value
+from .layouts import relative_error
+from .sides import Side
+
+_EQUAL = 1e-6
+
+
+def weight_notes(donor: Side, recipient: Side, j: int, i: int) -> list[str]:
+    """What is different about the weights of two operations, in words; empty if they have the same."""
+    theirs, own = donor.params(j), recipient.params(i)
+    constants = [donor.values[p] for p in donor.parents[j] if not donor.comes_from_input(p)]
+    constants += [recipient.values[p] for p in recipient.parents[i] if not recipient.comes_from_input(p)]
+    respelled = donor.spelled(j) != recipient.spelled(i)
+    missing = [v for v in own if not _is_among(recipient.param(v), _tensors(donor, theirs) + constants, respelled)]
+    unused = [v for v in theirs if not _is_among(donor.param(v), _tensors(recipient, own) + constants, respelled)]
+    if any(donor.param(v) is None for v in theirs) or any(recipient.param(v) is None for v in own):
+        return []
+    notes = []
+    for value in missing:
+        other = next((v for v in unused if v.shape.numel() == value.shape.numel()), None)
+        if other is None:
+            notes.append(f"{recipient.name} uses {value.address}, for which {donor.name} has nothing here")
+        else:
+            unused.remove(other)
+            notes.append(_difference(donor, recipient, other, value))
+    notes += [f"{donor.name} uses {v.address}, for which {recipient.name} has nothing here" for v in unused]
+    same_function = donor.function(j) == recipient.function(i)
+    return notes if same_function or (missing and theirs) else []
+
+
+def _tensors(side: Side, values: list[Value]) -> list[Tensor | None]:
+    return [side.param(value) for value in values]
+
+
+def _is_among(tensor: Tensor | None, others: list[Tensor | None], respelled: bool) -> bool:
+    """Equal to one of them, to its transpose if the functions differ, or a part of one or made of one?"""
+    if tensor is None:
+        return True
+    turned = [tensor.t()] if tensor.dim() == 2 and respelled else []
+    return any(
+        _equal(each, other) or is_part(each, other) or is_part(other, each)
+        for other in others
+        if other is not None
+        for each in (tensor, *turned)
+    )
+
+
+def _equal(one: Tensor, other: Tensor) -> bool:
+    return one.numel() == other.numel() and relative_error(one.reshape(other.shape), other) < _EQUAL
+
+
+def is_part(small: Tensor, large: Tensor) -> bool:
+    """Is one tensor a slice of the other, as a query weight is of a fused one?"""
+    if small.dim() != large.dim() or small.numel() >= large.numel() or small.numel() == 0:
+        return False
+    unlike = [d for d in range(large.dim()) if small.shape[d] != large.shape[d]]
+    if len(unlike) != 1 or large.shape[unlike[0]] % small.shape[unlike[0]]:
+        return False
+    return any(_equal(piece, small) for piece in torch.split(large, small.shape[unlike[0]], unlike[0]))
+
+
+def _difference(donor: Side, recipient: Side, theirs: Value, own: Value) -> str:
+    one, other = donor.param(theirs), recipient.param(own)
+    assert one is not None and other is not None
+    first, second = sorted([(donor.name, theirs.address), (recipient.name, own.address)])
+    words = f"weights differ: {first[0]}'s {first[1]} and {second[0]}'s {second[1]}"
+    if one.dim() == 2 and tuple(one.t().shape) == tuple(other.shape) and _equal(one.t(), other):
+        return f"{words} (one is the other transposed)"
+    if one.reshape(-1).sort()[0].equal(other.reshape(-1).sort()[0]):
+        return f"{words} (the same numbers in another order)"
+    words += f" (relative difference {relative_error(one.reshape(other.shape), other):.1e})"
+    constant = [name for name, tensor in ((donor.name, one), (recipient.name, other)) if _is_constant(tensor)]
+    if constant:
+        words += f"; {constant[0]}'s is the same number throughout: was it loaded?"
+    return words + _elsewhere(donor, recipient, other, theirs)
+
+
+def _is_constant(tensor: Tensor) -> bool:
+    return tensor.numel() > 1 and bool((tensor == tensor.reshape(-1)[0]).all())
+
+
+def _elsewhere(donor: Side, recipient: Side, other: Tensor, but: Value) -> str:
+    """Is it a weight that belongs elsewhere?"""
+    for value in donor.trace.params:
+        tensor = donor.param(value)
+        if value is but or tensor is None or _is_constant(other):
+            continue
+        if _equal(tensor, other) or (tensor.dim() == 2 and _equal(tensor.t(), other)) or is_part(other, tensor):
+            return f"; {recipient.name}'s is {donor.name}'s {value.address}"
+    return ""

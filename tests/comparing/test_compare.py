@@ -1,0 +1,259 @@
+"""Two runs of one model: every verdict in its words, the checks, logs from disk, and that the order does not matter."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.models import CASES, Case
+from torch import nn
+
+import torchlens as tl
+from torchlens.cli import main
+
+
+class Net(nn.Module):
+    def __init__(self, activation: nn.Module | None = None, eps: float = 1e-5) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = nn.Linear(8, 16)
+        self.activation = activation or nn.GELU()
+        self.norm = nn.LayerNorm(16, eps=eps)
+        self.dropout = nn.Dropout(0.5)
+        self.last = nn.Linear(16, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.dropout(self.norm(self.activation(self.first(x)))))  # type: ignore[no-any-return]
+
+
+X = torch.randn(5, 8, generator=torch.Generator().manual_seed(1))
+
+
+def logged(model: nn.Module | None = None, x: torch.Tensor = X, **options: Any) -> tl.ModelLog:
+    return tl.log_forward_pass((Net() if model is None else model).eval(), x, **options)
+
+
+def first(comparison: tl.Comparison) -> tl.Difference:
+    assert comparison.first_difference is not None
+    return comparison.first_difference
+
+
+# ---- verdicts, in words -------------------------------------------------------------------------------------------
+
+
+def test_identical() -> None:
+    comparison = tl.compare(logged(), logged())
+    assert repr(comparison) == "Identical: all 7 values of A and B agree bit for bit."
+    assert comparison and comparison.status == "identical" and comparison.first_difference is None
+
+
+def test_rounding_only() -> None:
+    comparison = tl.compare(logged(), logged(Net().bfloat16(), X.bfloat16()))
+    assert comparison and comparison.status == "rounding"
+    assert comparison.verdict.startswith("Rounding only: the outputs differ by ")
+    assert "and in float64 they agree exactly. Rounding alone changes them by " in comparison.verdict
+    assert "Check types: A computes in float32, B in bfloat16." in repr(comparison)
+
+
+def test_other_argument() -> None:
+    comparison = tl.compare(logged(), logged(Net(nn.GELU(approximate="tanh"))))
+    assert not comparison and comparison.status == "differs"
+    assert comparison.verdict.startswith(
+        "Different from gelu_1_2 on: other argument of gelu: approximate is 'none' in A and 'tanh' in B. The outputs "
+    )
+    difference = first(comparison)
+    assert (difference.a, difference.b, difference.module_a, difference.kind) == (
+        "gelu_1_2",
+        "gelu_1_2",
+        "activation",
+        "operation",
+    )
+    assert difference.line_a.endswith(f"test_compare.py:{forward_line()}")
+    assert "Proof: with " in repr(comparison) and "computed again, the outputs agree exactly" in repr(comparison)
+
+
+def forward_line() -> int:
+    return Net.forward.__code__.co_firstlineno + 1
+
+
+def test_other_function() -> None:
+    difference = first(tl.compare(logged(), logged(Net(nn.ReLU()))))
+    assert difference.cause == "other function: gelu in A, relu in B"
+
+
+def test_smaller_than_rounding() -> None:
+    halves = [Net(eps=eps).half() for eps in (1e-5, 2e-5)]
+    comparison = tl.compare(*(logged(net, X.half()) for net in halves))
+    assert not comparison and comparison.status == "hidden"
+    assert comparison.verdict.startswith(
+        "Different, by less than rounding: the runs differ from layernorm_1_3 on: other"
+    )
+    assert "eps is 1e-05 in A and 2e-05 in B" in comparison.verdict
+
+
+def test_other_weights() -> None:
+    net = Net()
+    with torch.no_grad():
+        net.last.bias.zero_()
+    comparison = tl.compare(logged(), logged(net))
+    assert first(comparison).cause.startswith("other weights: weights differ: A's last.bias and B's last.bias")
+    assert "B's is the same number throughout: was it loaded?" in first(comparison).cause
+    assert (
+        "Check weights: 1 of 6 in A and 1 of 6 in B have no equal on the other side; last.bias differs by 1.0e+00"
+        in (" ".join(repr(comparison).split()))
+    )
+
+
+def test_all_weights_differ() -> None:
+    net = Net()
+    with torch.no_grad():
+        for param in net.parameters():
+            param.add_(0.1)
+    (difference,) = tl.compare(logged(), logged(net)).differences
+    assert difference.places == tuple((label, label) for label in ("linear_1_1", "layernorm_1_3", "linear_2_5"))
+
+
+def test_a_model_that_was_trained_after_it_was_logged() -> None:
+    net = Net()
+    before = logged(net)
+    with torch.no_grad():
+        net.first.weight.add_(1)
+    comparison = tl.compare(before, logged(net))
+    assert first(comparison).a == "linear_1_1"
+    assert "first.weight has been changed since log A was made; a log does not copy weights" in first(comparison).cause
+    assert not comparison.checks[1].same and "changed since log A was made" in comparison.checks[1].text
+
+
+def test_training_mode() -> None:
+    comparison = tl.compare(logged(), tl.log_forward_pass(Net().train(), X))
+    assert "train is False in A and True in B: training mode against evaluation mode" in first(comparison).cause
+    assert "Check mode: A ran in evaluation mode, B in training mode." in repr(comparison)
+
+
+def test_other_seed() -> None:
+    comparison = tl.compare(*(tl.log_forward_pass(Net().train(), X, random_seed=seed) for seed in (1, 2)))
+    assert first(comparison).cause == "dropout drew other random numbers: other seed, or other draws before it"
+    assert "Check seeds: random numbers were drawn: seed 1 in A, 2 in B." in repr(comparison)
+
+
+def test_other_input() -> None:
+    comparison = tl.compare(logged(), logged(x=3 * X))
+    assert first(comparison).cause == "the inputs differ: B's is 3 times A's"
+    assert "Check inputs: [0] differs (relative difference 6.7e-01)." in repr(comparison)
+
+
+def test_another_number_of_outputs() -> None:
+    class Two(Net):
+        def forward(self, x: torch.Tensor) -> Any:
+            y = super().forward(x)
+            return y, y + 1
+
+    comparison = tl.compare(logged(), logged(Two()))
+    assert "A returns 1 tensor, B 2; they were compared in order." in repr(comparison)
+
+
+# ---- both ways ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "other", [Net(nn.ReLU()), Net(eps=1e-3), Net(nn.Sequential(nn.GELU(), nn.Identity(), nn.Tanh()))]
+)
+def test_the_order_changes_nothing_but_the_names(other: nn.Module) -> None:
+    one, two = logged(), logged(other)
+    forth, back = tl.compare(one, two), tl.compare(two, one)
+    assert [(d.a, d.b, d.kind, d.error) for d in forth.differences] == [
+        (d.b, d.a, d.kind, d.error) for d in back.differences
+    ]
+    assert forth.status == back.status and forth.output_error == back.output_error
+    letters = str.maketrans("AB", "BA")
+    assert sorted(forth.verdict.translate(letters)) == sorted(back.verdict)
+
+
+SAME = [case for case in CASES if not case.warns and "eval" in case.modes]
+
+
+@pytest.mark.parametrize("case", SAME[::3], ids=lambda case: case.name)
+def test_a_log_and_itself_are_identical(case: Case) -> None:
+    torch.manual_seed(0)
+    model = case.build().eval()
+    log = tl.log_forward_pass(model, case.inputs())
+    comparison = tl.compare(log, log)
+    assert comparison.status == "identical", repr(comparison)
+
+
+# ---- logs from elsewhere ------------------------------------------------------------------------------------------
+
+
+def test_logs_from_disk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, net in (("one", Net()), ("two", Net(eps=1e-3)), ("again", Net())):
+        tl.save(logged(net), tmp_path / name)
+    one, two = (tl.load(tmp_path / name, lazy=True) for name in ("one", "two"))
+    assert "eps is 1e-05 in A and 0.001 in B" in first(tl.compare(one, two)).cause
+    assert main(["compare", str(tmp_path / "one"), str(tmp_path / "two")]) == 1
+    assert capsys.readouterr().out.startswith("Different from layernorm_1_3 on: other argument of layer_norm: eps")
+    assert main(["compare", str(tmp_path / "one"), str(tmp_path / "again")]) == 0
+    assert capsys.readouterr().out == "Identical: all 7 values of A and B agree bit for bit.\n"
+
+
+def test_what_a_file_may_not_run_is_taken_as_saved(tmp_path: Path) -> None:
+    class Strange(Net):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.special.i0e(super().forward(x))
+
+    net = Strange()
+    tl.save(logged(net), tmp_path / "strange")
+    changed = copy.deepcopy(net)
+    changed.norm.eps = 1e-2
+    comparison = tl.compare(tl.load(tmp_path / "strange"), logged(changed))
+    assert first(comparison).a == "layernorm_1_3"
+    printed = " ".join(repr(comparison).split())
+    assert (
+        "Not computed again in float64, so taken as saved: 1 operation of A (torch._C._special.special_i0e" in printed
+    )
+    trusted = tl.compare(tl.load(tmp_path / "strange", trust=True), logged(changed))
+    assert "taken as saved" not in repr(trusted)
+
+
+def test_logs_that_saved_too_little() -> None:
+    with pytest.raises(tl.ArgumentError, match="log B did not save input_1_0: inputs and outputs are needed"):
+        tl.compare(logged(), logged(layers_to_save=["gelu_1_2"]))
+    with pytest.raises(tl.ArgumentError, match="takes two logs; B is of type str"):
+        tl.compare(logged(), "run1")  # type: ignore[arg-type]
+
+
+# ---- tables, pictures, pages --------------------------------------------------------------------------------------
+
+
+def test_rows() -> None:
+    comparison = tl.compare(logged(), logged(Net(nn.ReLU())))
+    status = [(row.a, row.b, row.status) for row in comparison.rows]
+    assert status[:4] == [
+        ("input_1_0", "input_1_0", "equal"),
+        ("linear_1_1", "linear_1_1", "equal"),
+        ("gelu_1_2", "relu_1_2", "first difference"),
+        ("layernorm_1_3", "layernorm_1_3", "differs"),
+    ]
+    assert comparison.rows[0].error == 0 and (comparison.rows[2].in_float64 or 0) > 0.1
+    assert list(comparison.to_pandas().columns)[:2] == ["a", "b"]
+
+
+def test_steps_of_one_side_have_rows_of_their_own() -> None:
+    comparison = tl.compare(logged(), logged(Net(nn.Sequential(nn.GELU(), nn.Tanh()))))
+    assert "missing operation: A has no such step: tanh" in comparison.verdict
+    assert [row.b for row in comparison.rows if row.status == "first difference"] == ["tanh_1_3"]
+
+
+@pytest.mark.parametrize("ending", ["svg", "pdf", "html"])
+def test_pictures_and_pages(ending: str, tmp_path: Path) -> None:
+    comparison = tl.compare(logged(), logged(Net(nn.Sequential(nn.GELU(), nn.Tanh()))))
+    path = tmp_path / f"both.{ending}"
+    written = comparison.to_html(path) if ending == "html" else comparison.draw(path)
+    begins = {"svg": b"<svg", "pdf": b"%PDF", "html": b"<!DOCTYPE html>"}[ending]
+    assert written == path and path.read_bytes().startswith(begins)
+    if ending == "svg":
+        assert path.read_text().count(">tanh_1_3  5x16<") == 1
+    with pytest.raises(tl.ArgumentError, match=r"ends in .svg, .pdf or .png"):
+        comparison.draw(tmp_path / "both.gif")
