@@ -10,7 +10,8 @@ from typing import Any
 
 from ..draw.options import DrawOptions
 from ..draw.output.formats import FORMATS
-from ..draw.show import in_notebook, open_in_viewer, readable_view
+from ..draw.show import in_notebook, open_in_viewer
+from ..draw.view.build import make_view
 from ..draw.view.drawable import Drawable
 from ..errors import ArgumentError
 from .write import write_page
@@ -49,7 +50,8 @@ def explore(log: Drawable, page: str, height: int) -> Exploration | Path:
     if isinstance(height, bool) or not isinstance(height, int) or height < 100:
         raise ArgumentError(f"height is a number of pixels, 100 or more, not {height!r}")
     if in_notebook():
-        picture = FORMATS["svg"].print(readable_view(log, DrawOptions()))
+        options = DrawOptions(vis_direction="topdown", vis_nesting_depth=1, vis_fold_repeats=True)
+        picture = FORMATS["svg"].print(make_view(log, options))
         return Exploration(page, picture, log.model_name, height)
     folder = Path(tempfile.mkdtemp(prefix="torchlens-"))
     path = write_page(page, folder / "model.html")

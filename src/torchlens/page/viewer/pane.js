@@ -52,7 +52,9 @@ export class Pane {
     this.times = {};
     this.frame = 0;
     this.listen();
-    new ResizeObserver(() => this.repaint()).observe(canvas);
+    /** what to do when the window gets another size, as long as the reader has not moved @type {(() => void) | null} */
+    this.refit = null;
+    new ResizeObserver(() => (this.refit ? this.refit() : this.repaint())).observe(canvas);
     if (boxesAt(this.mode, 1) > READABLE) this.state.folded = new Set(this.mode.runs.keys());
     this.setDepth(this.readableDepth());
   }
@@ -148,6 +150,7 @@ export class Pane {
   /** @param {import("./layout.js").Rect} before @param {import("./layout.js").Rect} after @param {Point} [at] */
   keepInPlace(before, after, at) {
     const { camera } = this;
+    this.refit = null;
     const upwards = this.state.direction === "bottomup";
     const sideways = this.state.direction === "leftright";
     const anchor = (/** @type {import("./layout.js").Rect} */ rect) => ({
@@ -224,11 +227,13 @@ export class Pane {
     const k = Math.min(1.25, whole);
     const above = scene.height * k > height - 110 ? 0 : 12 / k; // below the breadcrumb
     this.moveTo({ k, x: scene.width / 2 - width / k / 2, y: scene.height / 2 - height / k / 2 - above }, false);
+    this.refit = () => this.fit();
   }
 
   /** As large as can be read, at the beginning. */
   fitReadable() {
     this.fit();
+    this.refit = () => this.fitReadable();
     const { width, height } = this.size;
     const { scene } = this;
     if (this.camera.k >= 0.45 || !scene.layout.nodes.length) return;
@@ -240,13 +245,15 @@ export class Pane {
     const whole = breadth * k <= room;
     const x = whole ? scene.width / 2 : middle.x;
     const y = whole ? scene.height / 2 : middle.y;
-    if (sideways) this.moveTo({ k, x: -30 / k, y: y - height / k / 2 }, false);
-    else this.moveTo({ k, x: x - width / k / 2, y: this.state.direction === "bottomup" ? scene.height + 30 / k - height / k : -48 / k }, false);
+    const top = this.state.direction === "bottomup" ? scene.height + 30 / k - height / k : -48 / k;
+    this.moveTo(sideways ? { k, x: -30 / k, y: y - height / k / 2 } : { k, x: x - width / k / 2, y: top }, false);
+    this.refit = () => this.fitReadable();
   }
 
   /** @param {import("./paint.js").Camera} to @param {boolean} [gently] */
   moveTo(to, gently = true) {
     cancelAnimationFrame(this.frame);
+    this.refit = null;
     const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
     if (!gently || still) {
       Object.assign(this.camera, to);
@@ -277,6 +284,7 @@ export class Pane {
   /** @param {number} factor @param {number} [x] @param {number} [y] */
   zoom(factor, x = this.size.width / 2, y = this.size.height / 2) {
     const { camera, scene } = this;
+    this.refit = null;
     const { width, height } = this.size;
     const least = Math.min(0.5, (0.5 * Math.min(width, height)) / Math.max(scene.width, scene.height, 1));
     const k = Math.min(LARGEST, Math.max(least, camera.k * factor));
@@ -290,6 +298,7 @@ export class Pane {
 
   /** @param {number} dx @param {number} dy of the canvas */
   pan(dx, dy) {
+    this.refit = null;
     this.camera.x -= dx / this.camera.k;
     this.camera.y -= dy / this.camera.k;
     this.repaint();
