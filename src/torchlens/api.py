@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from .aliases import ARGUMENTS
 from .capture import rng
 from .capture.arguments import model_arguments
+from .capture.buffers import BuffersKept
 from .capture.changes import between
 from .capture.containers import fresh_copy, tensors_in
 from .capture.modules import copied, distinct_parameters
@@ -82,7 +83,8 @@ def log_forward_pass(
     ['relu_1_2', 'linear_1_3', 'relu_2_4', 'output_1_11']
 
     Args:
-        model: the model; nothing in it is changed.
+        model: the model. It runs as it is: in training mode, batch norm's running statistics change as in a plain
+            forward pass. Nothing else in it is changed.
         input_args: one tensor, or a list or tuple of positional arguments. A model that takes a list, a dict or another
             container as its only argument gets it inside a list: `[batch]`.
         input_kwargs: keyword arguments.
@@ -171,10 +173,13 @@ def get_model_metadata(
     >>> metadata = tl.get_model_metadata(model, x)
     >>> metadata["fc"].tensor_shape, metadata["fc"].activation
     ((5, 5), None)
+
+    The model's buffers are left as they were, also in training mode, when a forward pass changes them (batch norm's
+    running statistics). `log_forward_pass(layers_to_save=None)` does to them what a plain forward pass does.
     """
-    return log_forward_pass(
-        model, input_args, input_kwargs, layers_to_save=None, random_seed=random_seed, module=module
-    )
+    kept = BuffersKept.of(model)
+    logged = partial(log_forward_pass, layers_to_save=None, random_seed=random_seed, module=module)
+    return between(kept.begin, partial(logged, model, input_args, input_kwargs), kept.end)
 
 
 def show_model_graph(
@@ -192,7 +197,8 @@ def show_model_graph(
     >>> path.name
     'model.svg'
 
-    In a notebook the picture appears inline, from a script in the system's viewer.
+    In a notebook the picture appears inline, from a script in the system's viewer. The model's buffers are left as they
+    were, as by `get_model_metadata`.
 
     Args:
         model, input_args, input_kwargs, random_seed: as in `log_forward_pass`.

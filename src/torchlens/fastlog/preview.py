@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import nn
 
 from ..capture.arguments import model_arguments
+from ..capture.buffers import BuffersKept
+from ..capture.changes import between
 from ..capture.keeping import Keeper
 from ..capture.records import Trace
 from ..capture.session import modules_of
@@ -51,7 +54,7 @@ def dry_run(
     ['fc:1']
 
     `print(preview)` is a tree of modules and operations, `preview.table()` a table, `preview.draw()` a picture. The
-    arguments are those of `tl.fastlog.record`.
+    arguments are those of `tl.fastlog.record`. The model's buffers are left as they were, also in training mode.
     """
     args, kwargs = model_arguments(model, input_args, input_kwargs)
     modules, size = modules_of(model), check_history_size(history_size)
@@ -61,7 +64,8 @@ def dry_run(
     collector = Collector(Rules(modules, keep_op=lambda ctx: False), Keeper(), size, lambda record: None)
     collector.trail = []
     options = Options.checked(layers_to_save=None, random_seed=random_seed)
-    structure = run_once(model, args, kwargs, options, collector)
+    kept = BuffersKept.of(model)
+    structure = between(kept.begin, partial(run_once, model, args, kwargs, options, collector), kept.end)
     trail = (collector.trail, collector.outputs, collector.values_of, collector.names_of)
     return Preview(Run(structure, *trail, modules, size), rules)
 
