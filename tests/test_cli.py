@@ -204,7 +204,7 @@ def test_inspect_a_recording(run: Run) -> None:
         recorder.log(torch.rand(2, 3), sample_id="first")
     code, out, _ = run("inspect", "relus")
     assert code == 0 and out.startswith("Recording of ReLU: 1 record of 1 pass, 24 B")
-    assert "Record(relu_1_1  float32[2, 3]  pass 0, sample 'first')" in out
+    assert "Record(relu_1_1  f32[2,3]  pass 0, sample 'first')" in out
 
 
 def test_inspect_what_was_cut_short(run: Run) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 _MOST_DIMENSIONS = 10
 _MOST_SHAPES = 8
+_TYPE = re.compile(r"^(bfloat|float|int|uint|complex)(?=\d)")
 
 
 def human_size(size: int) -> str:
@@ -50,10 +52,10 @@ def shapes_words(shapes: Iterable[Sequence[int]]) -> str:
 
 def counted(number: int, noun: str) -> str:
     """
-    >>> counted(1, "module"), counted(3, "module")
-    ('1 module', '3 modules')
+    >>> counted(1, "module"), counted(3000, "module")
+    ('1 module', '3,000 modules')
     """
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def times(number: int) -> str:
@@ -77,3 +79,31 @@ def ranges(numbers: Iterable[int]) -> str:
         else:
             runs.append([number, number])
     return ", ".join(f"{first}-{last}" if last > first else f"{first}" for first, last in runs)
+
+
+def tensor_words(shapes: Sequence[Sequence[int]], dtype: object) -> str:
+    """The type and the shape of a tensor, or of the passes of a layer, whose shapes may differ.
+
+    >>> import torch
+    >>> tensor_words([(1, 64, 55, 55)], torch.float32), tensor_words([()], torch.bool)
+    ('f32[1,64,55,55]', 'bool[]')
+    >>> tensor_words([(1, 4), (1, 5)], torch.int64)
+    'i64[1,?]'
+    """
+    kind = _TYPE.sub(lambda match: match[1][0] if match[1] != "bfloat" else "bf", str(dtype).removeprefix("torch."))
+    if len(set(map(len, shapes))) > 1:
+        return f"{kind}[...]"
+    sizes = [each[0] if all(size == each[0] for size in each) else -1 for each in zip(*shapes, strict=True)]
+    words = [str(size) if isinstance(size, int) and size >= 0 else "?" for size in sizes]
+    if len(words) > _MOST_DIMENSIONS:
+        words = [*words[: _MOST_DIMENSIONS - 3], "...", *words[-2:]]
+    return f"{kind}[{','.join(words)}]"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """
+    >>> aligned([("0: input_1_0", "f32[5]", ""), ("1: relu_1_1", "f32[5]", "act")])
+    ['0: input_1_0  f32[5]', '1: relu_1_1   f32[5]  act']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

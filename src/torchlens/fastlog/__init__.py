@@ -2,7 +2,7 @@
 
 >>> recording = tl.fastlog.record(model, x, keep_op="relu")
 >>> recording[0]
-Record(relu_1_2  float32[5, 5]  pass 0)
+Record(relu_1_2  f32[5,5]  pass 0)
 """
 
 from .context import RecordContext

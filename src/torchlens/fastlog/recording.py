@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..capture.records import Stored, facts_of
 from ..errors import ArgumentError, BundleError, LayerNotFoundError, PassNeededError, near
-from ..words import counted, human_size
+from ..words import counted, human_size, tensor_words
 from .context import FIELDS, RecordContext
 from .events import NO_HISTORY, Event, Snapshot
 
@@ -107,7 +107,7 @@ class Record:
 
     def __repr__(self) -> str:
         facts = self._event.facts
-        what = "no tensor" if facts is None else f"{str(facts[1]).removeprefix('torch.')}{list(facts[0])}"
+        what = "no tensor" if facts is None else tensor_words([facts[0]], facts[1])
         sample = "" if self.sample_id is None else f", sample {self.sample_id!r}"
         return f"Record({self.label}  {what}  pass {self.pass_index}{sample})"
 
@@ -117,6 +117,9 @@ class Records(Sequence[Record]):
 
     def __init__(self, records: list[Record]) -> None:
         self.records = records
+
+    def __repr__(self) -> str:
+        return "\n    ".join([counted(len(self), "record"), *map(repr, self)])
 
     def __copy__(self) -> Self:
         new = object.__new__(type(self))

@@ -9,6 +9,7 @@ from ..aliases import LAYER_ATTRIBUTES, Aliased
 from ..errors import PassNeededError
 from ..graph.graph import Graph
 from . import text
+from .listing import layer_line
 from .op_log import OpLog
 from .tables import Tabular
 
@@ -37,8 +38,11 @@ class LayerLog(Tabular, Aliased):
         self._graph = graph
         self._layer = layer
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return text.describe_layer(self)
+
+    def __repr__(self) -> str:
+        return layer_line(self)
 
     def _repr_html_(self) -> str:
         from .html import layer_html

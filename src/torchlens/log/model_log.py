@@ -30,6 +30,7 @@ from .apply_selection import apply_selection
 from .backward import BackwardPass, GradFnLog, check_loss, gradients_of, memory_of, saved_by
 from .interventions import Interventions
 from .layer_log import LayerLog
+from .listing import Listed
 from .lookup import Lookup
 from .module_log import ModuleLog, modules_of
 from .op_log import OpLog
@@ -121,7 +122,7 @@ class ModelLog(Tabular, Aliased):
     def __getitem__(self, key: Selector | slice) -> Any:
         """An operation by number, label, pass or module; a layer of several passes by its bare label."""
         if isinstance(key, slice):
-            return self.layer_list[key]
+            return Listed(self.layer_list[key])
         return self._found(key)
 
     def _found(self, key: Any, *, quietly: bool = False) -> OpLog | LayerLog:
@@ -142,7 +143,7 @@ class ModelLog(Tabular, Aliased):
         Every kind of selector is in the guide on choosing layers.
         """
         places = self._lookup.chosen(Selection.checked(selectors, "log.select"), "log.select")
-        return [self._op(place) for place in places]
+        return Listed(self._op(place) for place in places)
 
     def _op(self, place: int) -> OpLog:
         op = self._ops.get(place)
@@ -173,7 +174,7 @@ class ModelLog(Tabular, Aliased):
     @property
     def all_ops(self) -> list[OpLog]:
         """Every operation of the forward pass, in order, also those that the log does not list."""
-        return [self._op(place) for place in range(len(self.graph.entries))]
+        return Listed(self._op(place) for place in range(len(self.graph.entries)))
 
     def __contains__(self, key: object) -> bool:
         if isinstance(key, OpLog):
@@ -189,7 +190,7 @@ class ModelLog(Tabular, Aliased):
     @property
     def layer_list(self) -> list[OpLog]:
         """The operations, in order."""
-        return list(self)
+        return Listed(self)
 
     @property
     def layer_labels(self) -> list[str]:

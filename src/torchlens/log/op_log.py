@@ -21,6 +21,7 @@ from ..graph.sites import user_stack
 from ..source import FuncCallLocation
 from ..words import human_size
 from . import backward, text
+from .listing import op_line
 from .tables import Tabular
 
 
@@ -47,8 +48,11 @@ class OpLog(Tabular, Aliased):
     def _call(self) -> Call | None:
         return self._graph.trace.calls[self._value.call] if self._value.call >= 0 else None
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return text.describe_op(self)
+
+    def __repr__(self) -> str:
+        return op_line(self)
 
     def _repr_html_(self) -> str:
         from .html import op_html

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..graph.graph import Graph
 from ..words import counted, shape_words
+from .listing import layer_lines, shown_of
 
 if TYPE_CHECKING:
     from .layer_log import LayerLog
@@ -25,9 +26,9 @@ def describe_log(log: ModelLog) -> str:
         f"{log_title(log)}:",
         *(f"\t{fact}" for fact in log_facts(log)),
         "\tModule Hierarchy:",
-        *(f"\t\t{line}" for line in _hierarchy(log.graph)),
+        *(f"\t\t{line}" for line in _module_lines(log.graph)),
         "\tLayers:",
-        *(f"\t\t{line}" for line in _layer_lines(log.graph)),
+        *(f"\t\t{line}" for line in layer_lines(log.graph)),
     ]
     lines += [f"\tWarning: {warning}" for warning in log.warnings]
     return "\n".join(lines)
@@ -50,16 +51,16 @@ def log_facts(log: ModelLog) -> list[str]:
 
 
 def _structure(log: ModelLog) -> str:
-    recurrent = f"recurrent (at most {log.max_recurrent_loops} loops)" if log.is_recurrent else "purely feedforward"
+    recurrent = f"recurrent (at most {log.max_recurrent_loops:,} loops)" if log.is_recurrent else "purely feedforward"
     branching = "with branching" if log.is_branching else "without branching"
     return f"{recurrent}, {branching}; {counted(log.num_modules, 'total module')}."
 
 
-def _layer_lines(graph: Graph) -> Iterator[str]:
-    for number, place in enumerate(graph.listed):
-        total = len(graph.layer_entries[graph.layers[place]])
-        passes = f" ({graph.passes[place]}/{total} passes)" if total > 1 else ""
-        yield f"{number}: {graph.label(place)}{passes}"
+def _module_lines(graph: Graph) -> list[str]:
+    lines = list(_hierarchy(graph))
+    first, last = shown_of(len(lines))
+    left_out = [f"... {last - first:,} more lines: log.modules has every module, print(log.summary()) a table"]
+    return [*lines[:first], *(left_out if last > first else []), *lines[last:]]
 
 
 def _hierarchy(graph: Graph) -> Iterator[str]:

@@ -1,0 +1,80 @@
+"""One line for each operation: in `print(log)`, in its repr, in a list of operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from ..graph.graph import Graph
+from ..words import aligned, tensor_words
+
+if TYPE_CHECKING:
+    from .layer_log import LayerLog
+    from .op_log import OpLog
+
+T = TypeVar("T")
+
+#: A longer listing has each layer once; if it is still longer, its middle is left out.
+MOST_LINES = 200
+_MOST_PARENTS = 4
+
+
+class Listed(list[T]):
+    """A list that shows each of its members on a line of its own."""
+
+    def __repr__(self) -> str:
+        lines = ",\n ".join(map(repr, self))
+        return f"[{lines}]"
+
+
+def layer_lines(graph: Graph) -> list[str]:
+    """A line for every listed operation, with shape and module; where there are very many, for every layer."""
+    numbered: dict[int, list[tuple[int, int]]] = {}  # the operations of a line, each with its number
+    by_layer = len(graph.listed) > MOST_LINES
+    for number, place in enumerate(graph.listed):
+        numbered.setdefault(graph.layers[place] if by_layer else place, []).append((number, place))
+    groups = list(numbered.values())
+    first, last = shown_of(len(groups))
+    rows = [_row(graph, group[0][0], [place for _, place in group]) for group in [*groups[:first], *groups[last:]]]
+    left_out = [f"... {last - first:,} more layers: log.layer_list has every operation, log[{first}:{first + 50}] some"]
+    lines = aligned(rows)
+    return [*lines[:first], *(left_out if last > first else []), *lines[first:]]
+
+
+def shown_of(count: int) -> tuple[int, int]:
+    """Of so many lines, those before the first number and from the second on are shown."""
+    return (count, count) if count <= MOST_LINES else (MOST_LINES // 2, count - MOST_LINES // 2)
+
+
+def _row(graph: Graph, number: int, places: list[int]) -> tuple[str, str, str]:
+    """Number and name, shape, module."""
+    first, values = places[0], [graph.entries[place] for place in places]
+    total = len(graph.layer_entries[graph.layers[first]])
+    if len(places) > 1:
+        some = "" if len(places) == total else f"{len(places)}/"
+        name = f"{graph.layer_labels[graph.layers[first]]} ({some}{total} passes)"
+    else:
+        name = graph.label(first) + (f" ({graph.passes[first]}/{total} passes)" if total > 1 else "")
+    return f"{number}: {name}", tensor_words([value.shape for value in values], values[0].dtype), _module(graph, first)
+
+
+def _module(graph: Graph, place: int) -> str:
+    from .op_log import OpLog
+
+    return OpLog(graph, place).containing_module or ""
+
+
+def op_line(op: OpLog) -> str:
+    return f"OpLog({op.label}  {tensor_words([op.tensor_shape], op.tensor_dtype)}{_from(op.parent_layers)})"
+
+
+def layer_line(layer: LayerLog) -> str:
+    values = [op._value for op in layer.passes.values()]
+    words = tensor_words([value.shape for value in values], values[0].dtype)
+    return f"LayerLog({layer.layer_label}  {layer.num_passes} passes  {words}{_from(layer.parent_layers)})"
+
+
+def _from(parents: Iterable[str]) -> str:
+    names = list(parents)
+    more = f", ... {len(names) - _MOST_PARENTS} more" if len(names) > _MOST_PARENTS else ""
+    return f"  <- {', '.join(names[:_MOST_PARENTS])}{more}" if names else ""
