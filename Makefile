@@ -49,7 +49,7 @@ handover: $(READY)  ## the tests and examples with rsatoolbox and scikit-learn
 
 ray: $(READY)  ## the tests of tl.extract on Ray, with workers, nodes and drivers that are killed
 	$(RUN) -m pip install --quiet ray
-	OMP_NUM_THREADS=1 $(RUN) -m pytest -s -m ray tests/extraction
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -s -m ray tests/extraction tests/test_examples.py
 
 cloud: $(READY)  ## the tests of tl.extract with an S3 server on this machine
 	$(RUN) -m pip install --quiet s3fs boto3 "moto[server]"

@@ -115,3 +115,22 @@ def test_linear_probes() -> None:
     assert_equal_models(heads, twins)
     assert min(accuracy.values()) > 0.6
     assert all(p.grad is None and not p.requires_grad for p in model.parameters())
+
+
+def test_a_probe_on_what_was_extracted(tmp_path: Path) -> None:
+    right = load("extract_probe").main(tmp_path)
+    assert set(right) == {"relu_1", "tanh"} and min(right.values()) > 0.85
+
+
+@pytest.mark.handover
+def test_rdms_of_layers(tmp_path: Path) -> None:
+    alike = load("extract_rdms").main(tmp_path)
+    assert alike["0"] == pytest.approx(1) and all(-1 <= each <= 1 for each in alike.values()) and len(alike) == 4
+
+
+@pytest.mark.ray
+def test_the_same_extraction_on_ray() -> None:
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLES / "extract_on_ray.py")], capture_output=True, text=True, check=True
+    )
+    assert "the same to the byte: True" in done.stdout

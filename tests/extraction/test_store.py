@@ -63,6 +63,7 @@ def test_any_rows(store: tl.Store, expected: Any, rows: list[int]) -> None:
     assert np.array_equal(store["head"][rows], expected[np.array(rows, int)])
 
 
+@pytest.mark.filterwarnings("error")
 def test_further_forms(store: tl.Store, expected: Any) -> None:
     layer = store["head"]
     mask = np.arange(COUNT) % 3 == 0

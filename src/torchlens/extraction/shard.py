@@ -103,9 +103,15 @@ class Shard:
         except (BundleError, OSError) as error:
             raise StoreError(str(error)) from error
 
-    def array(self, name: str) -> Any:
-        """One tensor as a NumPy array that reads the file when it is looked at; bfloat16 comes as float32."""
+    def array(self, name: str, rows: slice | None = None) -> Any:
+        """One tensor as a NumPy array that reads the file when it is looked at; bfloat16 comes as float32.
+
+        `rows` are those that will be: they are read in one go.
+        """
         entry = self.entries[name]
+        if rows is not None and entry.nbytes:
+            row = entry.nbytes // entry.shape[0]
+            self._reader.prefetch(entry.start + rows.start * row, (rows.stop - rows.start) * row)
         view = self._reader.view(entry.start, entry.nbytes)
         if entry.dtype == torch.bfloat16:
             return widened(np.frombuffer(view, np.uint16).reshape(entry.shape))

@@ -33,6 +33,9 @@ class Reader(Protocol):
 
     def view(self, start: int, length: int) -> memoryview: ...
 
+    def prefetch(self, start: int, length: int) -> None:
+        """All of these bytes will be looked at."""
+
 
 class Storage(Protocol):
     """The files of one store, by names such as "shards/000012.safetensors"."""
@@ -181,7 +184,17 @@ class MappedFile:
     def __init__(self, path: Path) -> None:
         with open(path, "rb") as file:
             self.size = os.fstat(file.fileno()).st_size
-            self._map: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self.size else b""
+            mapped: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self.size else b""
+        self._map = mapped
+        # The system would read ahead, far into the layers that nobody asked for.
+        self._advises = bool(self.size) and hasattr(mmap, "MADV_RANDOM")
+        if self._advises:
+            self._map.madvise(mmap.MADV_RANDOM)
+
+    def prefetch(self, start: int, length: int) -> None:
+        first = start // mmap.PAGESIZE * mmap.PAGESIZE
+        if self._advises and length:
+            self._map.madvise(mmap.MADV_WILLNEED, first, start + length - first)
 
     def view(self, start: int, length: int) -> memoryview:
         return memoryview(self._map)[start : start + length]
@@ -259,6 +272,9 @@ class RemoteFile:
     def __init__(self, files: Any, path: str) -> None:
         self._files, self._path = files, path
         self.size = int(files.info(path)["size"])
+
+    def prefetch(self, start: int, length: int) -> None:
+        """Nothing: a view fetches its bytes at once."""
 
     def view(self, start: int, length: int) -> memoryview:
         return memoryview(self._files.cat_file(self._path, start=start, end=start + length))

@@ -324,6 +324,10 @@ class StoredLayer(Dataset[Any]):
             chosen = np.flatnonzero(chosen)
         return self._rows([self._numbered(int(row)) for row in chosen])
 
+    def __getitems__(self, rows: list[int]) -> list[Tensor]:
+        """What a `DataLoader` asks for: the rows of a batch, read in one go."""
+        return list(self.torch(rows))
+
     def __iter__(self) -> Iterator[Any]:
         return (self[row] for row in range(len(self)))
 
@@ -364,15 +368,20 @@ class StoredLayer(Dataset[Any]):
             return [found[row] for row in rows]
         if len(shards) == 1:
             ((shard, wanted),) = shards.items()
-            return self._store._shard(shard).array(self.name)[_slice(self._places(shard, wanted))]
+            return self._values(shard, wanted)
         values = np.empty((len(rows), *(self.plan.shape or ())), self.dtype)
         positions: dict[int, list[int]] = {}
         for position, row in enumerate(rows):
             positions.setdefault(row // self._store.plan.shard_rows, []).append(position)
         for shard, wanted in shards.items():
-            array = self._store._shard(shard).array(self.name)
-            values[_slice(positions[shard])] = array[_slice(self._places(shard, wanted))]
+            values[_slice(positions[shard])] = self._values(shard, wanted)
         return values
+
+    def _values(self, shard: int, rows: list[int]) -> Any:
+        """Rows of one shard."""
+        places = _slice(self._places(shard, rows))
+        array = self._store._shard(shard).array(self.name, places if isinstance(places, slice) else None)
+        return array[places]
 
     def _by_shard(self, rows: Sequence[int]) -> dict[int, list[int]]:
         shards: dict[int, list[int]] = {}
