@@ -92,6 +92,7 @@ bench-parts: $(READY)  ## what single parts cost: full log, fastlog, graph passe
 	$(RUN) -m benchmarks.graph
 	$(RUN) -m benchmarks.persist
 	$(RUN) -m benchmarks.draw
+	$(RUN) -m benchmarks.page
 	$(RUN) -m benchmarks.validate
 	$(RUN) -m benchmarks.extract
 

@@ -375,6 +375,15 @@ def test_gradients_are_in_the_page(opened: Opened) -> None:
     assert tab.run("() => torchlens.pane.scene.shown.edges.filter((edge) => edge.backward).length") > 0
 
 
+def test_edits_are_in_the_page(opened: Opened) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Sigmoid())
+    log = tl.log_forward_pass(model, torch.rand(2, 4), interventions={"sigmoid_1_2": tl.edits.zero()})
+    tab = opened(log, "#op=sigmoid_1_2")
+    text = tab.page.inner_text("#inspector")
+    assert "edited: " in text and "zero()" in text and "BEFORE THE EDIT" in text
+    assert tab.run("() => [...torchlens.pane.marks.edited]") == [2]
+
+
 def test_in_the_frame_of_a_notebook(
     browser: Any, stack: tl.ModelLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,11 +6,13 @@ import base64
 import gzip
 import json
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.models import CASES, Case
 from torch import nn
 
 import torchlens as tl
@@ -169,3 +171,27 @@ def test_from_the_command_line(log: tl.ModelLog, tmp_path: Path, capsys: pytest.
 def test_the_viewer_imports_only_what_is_there(viewer: str) -> None:
     source = (VIEWER / f"{viewer}.js").read_text(encoding="utf-8")
     assert set(re.findall(r'from "\./(\w+)\.js"', source)) <= {path.stem for path in VIEWER.glob("*.js")}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_tiny_model_has_a_page(case: Case) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        log = tl.log_forward_pass(case.build().eval(), case.inputs(), case.kwargs())
+    data = unpacked(page_of(log))
+    assert len(data["ops"]["label"]) == len(log.all_ops)
+    for mode in data["modes"].values():
+        nodes = mode["nodes"]
+        assert sum(len(others) + 1 for others in nodes["places"]) == len(log.all_ops)  # each is in one node
+        assert len({len(column) for column in nodes.values()}) == 1
+
+
+def test_a_run_that_was_cut_short_has_a_page() -> None:
+    class Failing(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            raise ValueError(f"no {(x * 2).shape}")
+
+    with pytest.raises(ValueError) as raised:
+        tl.log_forward_pass(Failing(), torch.rand(3))
+    data = unpacked(page_of(raised.value.partial_log))  # type: ignore[attr-defined]
+    assert data["complete"] is False

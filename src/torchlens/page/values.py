@@ -7,6 +7,7 @@ one array, which the page unpacks when a value is first looked at. `viewer/value
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,11 +33,12 @@ class Values:
 
     stats: list[dict[str, Any] | None]
     gradients: list[dict[str, Any] | None] | None
+    before: dict[str, dict[str, Any] | None]  # by place: what an edit was made to
     note: str
     bytes: bytes
 
     def as_data(self) -> dict[str, Any]:
-        return {"stats": self.stats, "gradients": self.gradients, "note": self.note}
+        return {"stats": self.stats, "gradients": self.gradients, "before": self.before, "note": self.note}
 
 
 @dataclass
@@ -63,7 +65,7 @@ class _Pictures:
 
 
 @torch.no_grad()
-def page_values(graph: Graph, budget: int) -> Values | None:
+def page_values(graph: Graph, budget: int, before_edits: Mapping[int, Tensor | None] | None = None) -> Values | None:
     """The saved values of a log, as far as `budget` bytes allow; None if there are none, or no room for any."""
     saved = [value.kept is not None for value in graph.entries]
     if budget <= 0 or not any(saved):
@@ -77,12 +79,16 @@ def page_values(graph: Graph, budget: int) -> Values | None:
     gradients = [
         _described(_gradient(graph, place), "", "gradient", few, pictures, budget) for place in range(len(stats))
     ]
+    before = {
+        str(place): _described(tensor, "", "before", few, pictures, budget)
+        for place, tensor in (before_edits or {}).items()
+    }
     left_out = pictures.add_tiles(budget)
     shown = sum(each is not None for each in stats)
     note = f"{shown} of {len(stats)} values are in this page ({human_size(len(pictures.stored))})"
     if left_out:
         note += f"; {left_out} pictures of values are not: with them it would exceed {human_size(budget)}"
-    return Values(stats, gradients if any(gradients) else None, f"{note}.", bytes(pictures.stored))
+    return Values(stats, gradients if any(gradients) else None, before, f"{note}.", bytes(pictures.stored))
 
 
 def _numel(shape: torch.Size) -> int:

@@ -98,7 +98,8 @@ def _document(
     data = page_data(log)
     data["numbers"] = page_numbers(log, numbers)
     data["name"] = name or data["name"]
-    values = page_values(log.graph, budget)
+    before = {int(place): log.layer_at(int(place)).activation_before_edit for place in data["edits"]}
+    values = page_values(log.graph, budget, before)
     if values is None:
         return f'<script type="application/json" class="log">{packed(data)}</script>'
     data["values"] = values.as_data()

@@ -174,6 +174,8 @@ export class Inspector {
     const stats = values.stats[place];
     if (stats) into.append(el("h3", { text: "Value" }), ...valueElements(stats, bytes));
     else into.append(el("p", { class: "note", text: "Its value is not in this page." }));
+    const before = values.before?.[place];
+    if (before) into.append(el("h3", { text: "Before the edit" }), ...valueElements(before, bytes));
     const gradient = values.gradients?.[place];
     if (gradient) into.append(el("h3", { text: "Gradient" }), ...valueElements(gradient, bytes));
   }
