@@ -44,6 +44,43 @@ def test_networkx_has_a_node_for_every_pass() -> None:
     assert len(network) == 8
 
 
+def test_networkx_nodes_have_what_tables_have(alexnet: tl.ModelLog) -> None:
+    pytest.importorskip("networkx")
+    for rolled in (False, True):
+        node = alexnet.to_networkx(rolled).nodes["conv2d_3_7"]
+        assert node["num_params_total"] == 663936 and node["containing_module"] == node["leaf_module"] == "features.6"
+        assert node["macs"] == alexnet["conv2d_3_7"].macs > 0 and node["flops"] == alexnet["conv2d_3_7"].flops
+        assert (
+            node["param_addresses"] == ["features.6.weight", "features.6.bias"]
+            and node["tensor_dtype"] == "torch.float32"
+        )
+
+
+def test_networkx_rolled() -> None:
+    class Loop(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(2, 2)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(3):
+                x = torch.cat([self.fc(x), x[:1]])
+            return x
+
+    pytest.importorskip("networkx")
+    log = tl.log_forward_pass(Loop(), torch.rand(2, 2))
+    network = log.to_networkx(rolled=True)
+    assert list(network) == log.layer_labels
+    node = network.nodes["linear_1_1"]
+    assert (node["num_passes"], node["num_params_total"], node["macs"]) == (
+        3,
+        6,
+        sum(op.macs for op in log.select("fc")),
+    )
+    assert node["tensor_shape"] is None, "it grows"
+    assert {("cat_1_3", "linear_1_1"), ("input_1_0", "linear_1_1")} <= set(network.edges)
+
+
 def test_summary(alexnet: tl.ModelLog) -> None:
     lines = str(alexnet.summary()).splitlines()
     assert lines[1].split() == ["Module", "Output", "shape", "Params", "Mult-adds"]

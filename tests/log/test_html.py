@@ -140,3 +140,16 @@ def test_a_log_without_operations() -> None:
     with pytest.raises(ValueError) as caught:
         tl.log_forward_pass(Raises())
     assert "cut short by an exception" in words(caught.value.partial_log)  # type: ignore[attr-defined]
+
+
+def test_a_single_module_parameter_and_buffer(log: tl.ModelLog) -> None:
+    page = words(log.modules["fc"])
+    assert "Module fc" in page and "Linear" in page and "fc.weight, fc.bias" in page
+    assert "Module call fc:1" in words(log.modules["fc:1"]) and "linear_1_3" in words(log.modules["fc:1"])
+    page = words(log.params["fc.weight"])
+    assert "Parameter fc.weight" in page and "5x5" in page and "used_by linear_1_3" in page
+    page = words(log.buffers["example_buffer"])
+    assert "Buffer example_buffer" in page and "used_by mul_1_10" in page
+    nasty = tl.log_forward_pass(Nasty(), torch.rand(3))
+    for record in (*nasty.modules, *nasty.params, *nasty.buffers):
+        parsed(record)

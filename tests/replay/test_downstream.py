@@ -6,6 +6,7 @@ import dataclasses
 import warnings
 from collections import OrderedDict
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -192,7 +193,7 @@ def test_without_saved_values() -> None:
     model, x, log = logged(layers_to_save=None)
     torch.manual_seed(5)
     assert torch.equal(log.replay(values={"input_1": x})["scores"], model(x)["scores"])
-    with pytest.raises(tl.ReplayError, match=r"linear_1_1 \(.*test_downstream.py:\d+\) can't be run again: a parent"):
+    with pytest.raises(tl.ReplayError, match=r"linear_1_1 \(.*test_downstream.py:\d+\) can't be run again: the input"):
         log.replay()
 
 
@@ -305,3 +306,16 @@ def test_a_forward_pass_that_raised_can_not_be_replayed() -> None:
         tl.log_forward_pass(nn.Linear(3, 3), torch.rand(2, 8))
     with pytest.raises(tl.ReplayError, match="the forward pass raised"):
         raised.value.partial_log.replay()
+
+
+def test_what_was_not_saved_is_named(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)).eval()
+    log = tl.log_forward_pass(model, torch.rand(2, 3))
+    tl.save(log, tmp_path / "without", include_arguments=False)
+    with pytest.raises(tl.ReplayError, match=r"linear_1_1 .* can't be run again: the parameter 0.weight was not saved"):
+        tl.load(tmp_path / "without").replay()
+    some = tl.log_forward_pass(model, torch.rand(2, 3), layers_to_save=["0", "output"])
+    with pytest.raises(tl.ReplayError, match="the buffer 1.running_mean was not saved"):
+        some.replay(from_layer="0")
+    with pytest.raises(tl.ReplayError, match=r"the input \[0\] was not saved"):
+        some.replay()

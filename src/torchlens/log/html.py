@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from .accessor import Accessor
     from .layer_log import LayerLog
     from .model_log import ModelLog
+    from .module_log import ModuleLog, ModulePassLog
     from .op_log import OpLog
+    from .tensor_logs import BufferLog, ParamLog
 
 #: The most rows of a table, and of one that is open at first.
 MOST_ROWS = 200
@@ -29,6 +31,21 @@ _LAYERS = ("label", "tensor_shape", "tensor_dtype", "tensor_memory_str", "contai
 _MODULES = ("address", "module_class_name", "num_passes", "num_params", "output_layers")
 _PARAMS = ("address", "shape", "dtype", "memory_str", "trainable")
 _BUFFERS = ("address", "shape", "dtype", "memory_str", "used_by")
+
+_MODULE = (
+    "module_class_name",
+    "num_passes",
+    "training",
+    "num_params",
+    "macs",
+    "flops",
+    "layers",
+    "output_layers",
+    "params",
+)
+_MODULE_CALL = ("layers", "output_layers", "call_children")
+_PARAM = ("shape", "dtype", "device", "memory_str", "trainable", "used_by", "module_address", "all_addresses")
+_BUFFER = ("shape", "dtype", "device", "memory_str", "layers", "used_by", "module_address", "all_addresses")
 
 _STYLE = """<style>
 .torchlens {font-size: 13px; line-height: 1.5}
@@ -73,6 +90,22 @@ def accessor_html(records: Accessor[Any]) -> str:
     return _block(_folded(records._title(), len(records), _records(records, _columns(records))))
 
 
+def module_html(module: ModuleLog) -> str:
+    return _record(f"Module {module.address}", module, _MODULE)
+
+
+def module_call_html(call: ModulePassLog) -> str:
+    return _record(f"Module call {call.label}", call, _MODULE_CALL)
+
+
+def param_html(param: ParamLog) -> str:
+    return _record(f"Parameter {param.address}", param, _PARAM)
+
+
+def buffer_html(buffer: BufferLog) -> str:
+    return _record(f"Buffer {buffer.address}", buffer, _BUFFER)
+
+
 # ---- pieces -------------------------------------------------------------------------------------------------------
 
 
@@ -100,6 +133,12 @@ def _records(records: Iterable[Any], columns: Sequence[str], first: int = 0) -> 
     )
     more = f"<div>... and {len(each) - MOST_ROWS} more</div>" if len(each) > MOST_ROWS else ""
     return f'<div class="rows"><table><tr>{head}</tr>{rows}</table>{more}</div>'
+
+
+def _record(title: str, record: Any, names: Sequence[str]) -> str:
+    """A row for each of these attributes of one record."""
+    rows = "".join(f"<tr><th>{name}</th>{_cell(getattr(record, name))}</tr>" for name in names)
+    return _block(f"<b>{escape(title)}</b><table>{rows}</table>")
 
 
 def _cell(fact: Any) -> str:

@@ -714,15 +714,21 @@ class ModelLog(Tabular, Aliased):
 
         return explore(self, page_of(self, values=values, numbers=numbers), height)
 
-    def to_networkx(self) -> Any:
-        """The graph as a `networkx.DiGraph`: a node for every operation, named by its label, with its main facts.
+    def to_networkx(self, rolled: bool = False) -> Any:
+        """The graph as a `networkx.DiGraph`: a node for every operation; with `rolled`, for every layer.
 
-        >>> sorted(log.to_networkx().predecessors("linear_1_3"))
-        ['relu_1_2']
+        >>> network = log.to_networkx()
+        >>> list(network.predecessors("linear_1_3")), network.nodes["linear_1_3"]["num_params_total"]
+        (['relu_1_2'], 30)
+        >>> recurrent_log.to_networkx(rolled=True).nodes["linear_1_1"]["num_passes"]
+        3
+
+        A node has its shape, type, memory, function, time, FLOPs, module and parameters, under the names that they have
+        in the log; of a layer with passes None for what differs between them.
         """
         from .networks import to_networkx
 
-        return to_networkx(self)
+        return to_networkx(self, rolled)
 
     # ---- modules --------------------------------------------------------------------------------------------
 

@@ -125,7 +125,12 @@ class ModuleLog(Tabular):
 
     def __repr__(self) -> str:
         calls = "never called" if not self.num_passes else f"called {self.num_passes}x"
-        return f"ModuleLog({self.address}  {self.module_class_name}  {calls}, {self.num_params} params)"
+        return f"ModuleLog({self.address}  {self.module_class_name}  {calls}, {self.num_params:,} params)"
+
+    def _repr_html_(self) -> str:
+        from .html import module_html
+
+        return module_html(self)
 
 
 class ModulePassLog(Tabular):
@@ -177,6 +182,11 @@ class ModulePassLog(Tabular):
 
     def __repr__(self) -> str:
         return f"ModulePassLog({self.label}  -> {', '.join(self.output_layers) or 'no tensor'})"
+
+    def _repr_html_(self) -> str:
+        from .html import module_call_html
+
+        return module_call_html(self)
 
 
 class _Totals:

@@ -118,6 +118,11 @@ class ParamLog(_TensorLog):
         frozen = "" if self.trainable else ", frozen"
         return f"ParamLog({self.address}  {self.shape}, {self.memory_str}{frozen})"
 
+    def _repr_html_(self) -> str:
+        from .html import param_html
+
+        return param_html(self)
+
 
 class BufferLog(_TensorLog):
     """One buffer of the model: `log.buffers["bn.running_mean"]`."""
@@ -136,3 +141,8 @@ class BufferLog(_TensorLog):
     def __repr__(self) -> str:
         used = ", ".join(self.used_by[:3]) or "nothing"
         return f"BufferLog({self.address}  {self.shape}, {self.memory_str}, used by {used})"
+
+    def _repr_html_(self) -> str:
+        from .html import buffer_html
+
+        return buffer_html(self)

@@ -202,5 +202,14 @@ def _recompute_wrapping(call: Call, tensor_of: TensorOf) -> Tensor:
 def _known(value: Value, tensor_of: TensorOf) -> Tensor:
     tensor = tensor_of(value)
     if tensor is None:
-        raise NotReplayable(f"a parent of shape {tuple(value.shape)} was not saved")
+        raise NotReplayable(f"{_in_words(value)} was not saved")
     return tensor
+
+
+_ROLES = {"param": "parameter", "buffer": "buffer", "update": "buffer", "input": "input"}
+
+
+def _in_words(value: Value) -> str:
+    if value.address and value.role in _ROLES:
+        return f"the {_ROLES[value.role]} {value.address}"
+    return f"a parent of shape {tuple(value.shape)}"
