@@ -14,7 +14,8 @@ from torch import Tensor
 import torchlens as tl
 from torchlens.bundle.functions import UnknownFunction
 from torchlens.capture.functions import Function
-from torchlens.capture.records import SavedObject, Value
+from torchlens.capture.records import Value
+from torchlens.capture.restored import SavedObject, SavedRecord, type_name_of
 from torchlens.log.accessor import Accessor
 from torchlens.log.backward import GradFnLog
 from torchlens.replay.same import same
@@ -77,7 +78,7 @@ def equal(one: Any, other: Any) -> bool:
     if isinstance(one, tl.FuncCallLocation):
         return bool(one == other) and one.code_context == other.code_context and str(one) == str(other)
     if isinstance(one, dict):
-        return type(other) is dict and list(one) == list(other) and all(equal(one[key], other[key]) for key in one)
+        return isinstance(other, dict) and list(one) == list(other) and all(equal(one[key], other[key]) for key in one)
     if isinstance(one, (list, tuple)):
         if (
             not isinstance(other, (list, tuple))
@@ -86,6 +87,9 @@ def equal(one: Any, other: Any) -> bool:
         ):
             return False
         return all(equal(a, b) for a, b in zip(one, other, strict=True))
+    if isinstance(other, SavedRecord):  # a structure of the model's output, with the same fields
+        fields = vars(other)
+        return type_name_of(one) == type_name_of(other) and all(equal(getattr(one, f), fields[f]) for f in fields)
     if isinstance(other, SavedObject):  # not more than its class and print is kept of it
         return other.type_name == f"{type(one).__module__}.{type(one).__qualname__}" and _print_of(one, other)
     if isinstance(other, UnknownFunction):

@@ -175,7 +175,7 @@ def write_tables(encoder: RecordEncoder, keep: Callable[[Value], tuple[int | Non
         "interventions": [[clean(site), encoder.python.encode(to_data(edit))] for site, edit in trace.interventions],
         "applied": [encoder.applied(applied) for applied in trace.applied],
         "remarks": [clean(remark) for remark in trace.remarks],
-        "output": encoder.python.encode(trace.output),
+        "output": encoder.python.encode_output(trace.output),
     }  # fmt: skip
     return tables | shared_tables(encoder)
 

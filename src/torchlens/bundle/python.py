@@ -2,34 +2,46 @@
 
 What JSON has is written as it is; everything else is a list that begins with a tag: `["tuple", 1, 2]`. What has no tag
 (an object of the user's) is written as its class and its repr, and loaded as a `SavedObject` that shows these.
+Only what the model returned keeps its structure: objects with tensors in them are written with their members and
+attributes, and loaded as the classes of capture/restored.py.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..capture.records import Layout, SavedObject, Value
+from ..capture.containers import holds
+from ..capture.members import attributes, is_collection, members
+from ..capture.records import Layout, NotRebuilt, Value
+from ..capture.restored import (
+    SavedDict,
+    SavedList,
+    SavedNamedTuple,
+    SavedObject,
+    SavedRecord,
+    SavedTuple,
+    class_like,
+    type_name_of,
+)
 from ..errors import BundleError
-from .checks import at, flag, integer, sizes, text
+from .checks import at, flag, integer, one_of, sizes, text
 from .tensors import torch_constants
 
 _DEEPEST = 100
+_MOST_RECORDS = 100_000
 _KINDS: tuple[type, ...] = (bool, int, float, complex, str, bytes, tuple, list, dict, set, slice, Tensor, nn.Parameter)
 _TYPES = {kind.__name__: kind for kind in _KINDS}
 _NUMPY_TYPE = re.compile(r"[<>|=]?[biufc](1|2|4|8|16)", re.ASCII)
 _PLAIN = {type(None), bool, str}
 _SMALL = 1 << 16  # bytes of an array that is written into the JSON itself
-
-
-class SavedTuple(tuple[Any, ...]):
-    """A named tuple, without its names."""
 
 
 # ---- writing --------------------------------------------------------------------------------------------------
@@ -44,6 +56,16 @@ class PythonEncoder:
         self.objects: list[list[str]] = []
         self._known: dict[Any, int] = {}
         self._alive: list[Any] = []  # so that no id is used twice
+        self._open: set[int] | None = None  # objects that are being encoded, if with their structure
+        self._records = 0
+
+    def encode_output(self, output: Any) -> Any:
+        """What the model returned, with the structure of the objects that hold values."""
+        self._open, self._records = set(), 0
+        try:
+            return self.encode(output)
+        finally:
+            self._open = None
 
     def encode(self, thing: Any, depth: int = 0) -> Any:
         kind = type(thing)
@@ -62,6 +84,8 @@ class PythonEncoder:
             return encode(self, thing, depth + 1)
         if isinstance(thing, (torch.dtype, torch.layout, torch.memory_format, torch.qscheme)):
             return ["torch", str(thing).removeprefix("torch.")]
+        if self._open is not None and (found := self._record(thing, self._open, depth + 1)):
+            return found
         if isinstance(thing, tuple):
             return ["named", *self.encode_all(thing, depth + 1)]
         if isinstance(thing, dict):
@@ -74,6 +98,38 @@ class PythonEncoder:
 
     def encode_all(self, things: Sequence[Any], depth: int = 0) -> list[Any]:
         return [self.encode(thing, depth) for thing in things]
+
+    def _record(self, thing: Any, opened: set[int], depth: int) -> list[Any] | None:
+        """An object with values in it, with its members and attributes; None for any other, or for one inside itself."""
+        if id(thing) in opened or self._records > _MOST_RECORDS or not holds(thing, Value, {}):
+            return None
+        opened.add(id(thing))
+        self._records += 1
+        try:
+            return self._with_members(thing, type_name_of(thing).encode("utf-8", "replace").decode(), depth)
+        finally:
+            opened.remove(id(thing))
+
+    def _with_members(self, thing: Any, name: str, depth: int) -> list[Any] | None:
+        own = attributes(thing)
+        if isinstance(thing, tuple):
+            names = getattr(thing, "_fields", None)
+            return ["named tuple", name, list(names), *self.encode_all(thing, depth)] if names else None
+        if isinstance(thing, Mapping):
+            return ["record", name, "dict", _dict(self, thing, depth)[1:], self._attributes(own.items(), depth)]
+        if is_collection(thing):
+            held = self.encode_all(list(thing), depth)
+            kind = "set" if isinstance(thing, Set) else "list"
+            return (
+                [kind, *held] if kind == "set" else ["record", name, kind, held, self._attributes(own.items(), depth)]
+            )
+        found = [(step, member) for step, member in members(thing)]
+        if all(step.startswith(".") for step, _ in found):
+            return ["record", name, "object", [], self._attributes([(step[1:], m) for step, m in found], depth)]
+        return ["named", *self.encode_all([member for _, member in found], depth)]
+
+    def _attributes(self, pairs: Iterable[tuple[str, Any]], depth: int) -> list[Any]:
+        return [[name, self.encode(member, depth)] for name, member in pairs if not _is_special(name)]
 
     def _array(self, array: np.ndarray[Any, Any], depth: int) -> Any:
         if not self.arrays or not _NUMPY_TYPE.fullmatch(array.dtype.str):
@@ -104,9 +160,16 @@ class PythonEncoder:
         return ["object", number]
 
 
+def _is_special(name: str) -> bool:
+    """Python itself asks for such names."""
+    return name.startswith("__") and name.endswith("__")
+
+
 def _described(thing: Any) -> list[str]:
     if isinstance(thing, torch.Generator):
         return ["generator", str(thing.device)]
+    if isinstance(thing, SavedObject):
+        return [thing.type_name, thing.description]
     kind = type(thing)
     try:
         description = repr(thing)
@@ -116,7 +179,7 @@ def _described(thing: Any) -> list[str]:
     return [f"{kind.__module__}.{kind.__qualname__}", description.encode("utf-8", "replace").decode()]
 
 
-def _dict(encoder: PythonEncoder, thing: dict[Any, Any], depth: int) -> list[Any]:
+def _dict(encoder: PythonEncoder, thing: Mapping[Any, Any], depth: int) -> list[Any]:
     return ["dict", *([encoder.encode(key, depth), encoder.encode(member, depth)] for key, member in thing.items())]
 
 
@@ -146,6 +209,11 @@ _ENCODE: dict[type, Callable[[PythonEncoder, Any, int], Any]] = {
     range: lambda encoder, thing, depth: ["range", *encoder.encode_all((thing.start, thing.stop, thing.step), depth)],
     complex: lambda encoder, thing, depth: ["complex", *encoder.encode_all((thing.real, thing.imag), depth)],
     bytes: lambda encoder, thing, depth: ["bytes", thing.hex()],
+    deque: lambda encoder, thing, depth: ["deque", thing.maxlen, *encoder.encode_all(list(thing), depth)],
+    OrderedDict: _dict,
+    defaultdict: _dict,
+    Counter: _dict,
+    NotRebuilt: lambda encoder, thing, depth: ["not rebuilt", thing.reason.encode("utf-8", "replace").decode()],
     type(...): lambda encoder, thing, depth: ["..."],
     torch.Size: lambda encoder, thing, depth: ["size", *_plain_sizes(thing)],
     torch.device: lambda encoder, thing, depth: ["device", str(thing)],
@@ -171,6 +239,7 @@ class PythonDecoder:
         self.params = params
         self.objects = objects
         self.tensor = tensor
+        self._classes: dict[Any, type] = {}
         self.limit = len(values)  # what a call takes must have been there before it: otherwise there would be cycles
 
     def decode(self, data: Any, depth: int = 0) -> Any:
@@ -195,6 +264,34 @@ class PythonDecoder:
     def _dict(self, pairs: list[Any], depth: int) -> dict[Any, Any]:
         return {self.decode(key, depth): self.decode(member, depth) for key, member in pairs}
 
+    def _deque(self, data: list[Any], depth: int) -> deque[Any]:
+        longest, *held = data
+        return deque(self.decode_all(held, depth), None if longest is None else integer(longest, len(held)))
+
+    def _named_tuple(self, data: list[Any], depth: int) -> Any:
+        type_name, names, *held = data
+        fields = tuple([_attribute(name) for name in names])
+        if len(fields) != len(held):
+            raise BundleError("a named tuple has a name for each member")
+        return self._class(SavedNamedTuple, type_name, fields)(*self.decode_all(held, depth))
+
+    def _record(self, data: list[Any], depth: int) -> Any:
+        type_name, kind, held, own = data
+        make = self._class(_RECORDS[one_of(_RECORDS, kind)], type_name)
+        if kind == "object" and held:
+            raise BundleError("an object has attributes, and no members")
+        found = (
+            make() if kind == "object" else make(self._dict(held, depth) if kind == "dict" else self.decode_all(held))
+        )
+        vars(found).update({_attribute(name): self.decode(member, depth) for name, member in own})
+        return found
+
+    def _class(self, base: type, type_name: Any, names: tuple[str, ...] = ()) -> Any:
+        key = base, text(type_name), names
+        if key not in self._classes:
+            self._classes[key] = class_like(base, type_name, names)
+        return self._classes[key]
+
     def _param(self, members: list[Any], depth: int) -> Value:
         (number,) = members
         return at(self.params, number) if number != -1 else Value(-1, "param", -1, None, None, _NOTHING, None, None)
@@ -218,6 +315,15 @@ class PythonDecoder:
 
     def _plain_tensor(self, members: list[Any], depth: int) -> Tensor:
         return torch.from_numpy(*self.decode_all(members, depth))
+
+
+_RECORDS: dict[str, type] = {"object": SavedRecord, "dict": SavedDict, "list": SavedList}
+
+
+def _attribute(name: Any) -> str:
+    if _is_special(text(name)):
+        raise BundleError(f"{name[:40]!r} is no name of an attribute")
+    return text(name)
 
 
 def _numpy_type(name: Any) -> np.dtype[Any]:
@@ -271,6 +377,10 @@ _DECODE: dict[str, Callable[[PythonDecoder, list[Any], int], Any]] = {
     "set": lambda decoder, members, depth: set(decoder.decode_all(members, depth)),
     "frozenset": lambda decoder, members, depth: frozenset(decoder.decode_all(members, depth)),
     "named": lambda decoder, members, depth: SavedTuple(decoder.decode_all(members, depth)),
+    "deque": PythonDecoder._deque,
+    "named tuple": PythonDecoder._named_tuple,
+    "record": PythonDecoder._record,
+    "not rebuilt": _one(lambda member: NotRebuilt(text(member))),
     "slice": _slice,
     "range": _range,
     "complex": _complex,

@@ -21,6 +21,7 @@ __all__ = [
     "all_plain",
     "flat_tensors",
     "fresh_copy",
+    "holds",
     "paired",
     "put_in",
     "rebuild",
@@ -203,7 +204,7 @@ def reconstructed(thing: Any, kind: type, convert: Callable[[Any], Any], memo: d
     memo = {} if memo is None else memo
     if isinstance(thing, kind):
         return convert(thing)
-    if id(thing) in memo or not _holds(thing, kind, {}):
+    if id(thing) in memo or not holds(thing, kind, {}):
         return memo.get(id(thing), thing)
 
     def again(member: Any) -> Any:
@@ -244,17 +245,18 @@ def _refill(new: Any, thing: Any, again: Callable[[Any], Any]) -> None:
             object.__setattr__(new, name, converted)
 
 
-def _holds(thing: Any, kind: type, seen: dict[int, Any]) -> bool:
+def holds(thing: Any, kind: type, seen: dict[int, Any]) -> bool:
+    """Is there something of this kind in an object? `seen` is for what refers to itself."""
     if isinstance(thing, kind):
         return True
     if type(thing) in PLAIN or id(thing) in seen:
         return False
     seen[id(thing)] = thing
-    if any(_holds(member, kind, seen) for _, member in members(thing)):
+    if any(holds(member, kind, seen) for _, member in members(thing)):
         return True
     if type(thing) in _BUILTIN or isinstance(thing, ATOMS) or not is_collection(thing):
         return False
-    return any(_holds(member, kind, seen) for member in attributes(thing).values())
+    return any(holds(member, kind, seen) for member in attributes(thing).values())
 
 
 def put_in(result: Any, tensors: Mapping[int, Tensor]) -> Any:

@@ -281,17 +281,6 @@ class NotRebuilt(NamedTuple):
     reason: str
 
 
-class SavedObject:
-    """What a loaded log has in place of an object that can't be saved: its class and what it printed as."""
-
-    def __init__(self, type_name: str, description: str) -> None:
-        self.type_name = type_name
-        self.description = description
-
-    def __repr__(self) -> str:
-        return f"SavedObject({self.description})"
-
-
 @dataclass
 class Trace:
     """Everything that one forward pass left."""

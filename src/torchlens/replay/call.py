@@ -15,7 +15,8 @@ from .._torch import any_autocast, autocast_dtypes, inference_scope, set_autocas
 from ..capture.changes import between
 from ..capture.containers import rebuild, tensors_in
 from ..capture.functions import ALIAS_UPDATE, IMPLICIT_VIEW, UNWRAP, WRAP
-from ..capture.records import Call, SavedObject, Value, fetched
+from ..capture.records import Call, Value, fetched
+from ..capture.restored import SavedObject
 from ..errors import TorchLensError
 from .memory import lay_out
 from .reasons import NotReplayable
