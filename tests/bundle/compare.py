@@ -18,9 +18,13 @@ from torchlens.capture.records import Value
 from torchlens.capture.restored import SavedObject, SavedRecord, type_name_of
 from torchlens.log.accessor import Accessor
 from torchlens.log.backward import GradFnLog
+from torchlens.log.interventions import InterventionLog, Interventions
 from torchlens.replay.same import same
 
-RECORDS = (GradFnLog, tl.BackwardPass, tl.OpLog, tl.LayerLog, tl.ModuleLog, tl.ModulePassLog, tl.ParamLog, tl.BufferLog)
+RECORDS = (
+    GradFnLog, tl.BackwardPass, tl.OpLog, tl.LayerLog, tl.ModuleLog, tl.ModulePassLog, tl.ParamLog, tl.BufferLog,
+    Interventions, InterventionLog,
+)  # fmt: skip
 
 
 def fields(record: Any) -> list[str]:

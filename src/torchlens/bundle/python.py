@@ -100,7 +100,7 @@ class PythonEncoder:
         return [self.encode(thing, depth) for thing in things]
 
     def _record(self, thing: Any, opened: set[int], depth: int) -> list[Any] | None:
-        """An object with values in it, with its members and attributes; None for any other, or for one inside itself."""
+        """An object with values in it, with its members and attributes; None for any other, or one inside itself."""
         if id(thing) in opened or self._records > _MOST_RECORDS or not holds(thing, Value, {}):
             return None
         opened.add(id(thing))
