@@ -81,7 +81,7 @@ class Function:
         self.uncounted = name in _UNCOUNTED  # lets two tensors share memory without counting each other's writes
         self.brings_in = name in _BRINGS_IN  # makes a tensor of data that are not torch's, or in memory that is not
         self.reaches_beyond = name in _REACHES_BEYOND  # depends on memory that its argument does not show
-        self.escapes = name in _ESCAPES  # hands out the memory, so that later writes are invisible
+        self.escapes = name in ESCAPES  # hands out the memory, so that later writes are invisible
         self.touches_memory = self.escapes or self.reaches_beyond
         self.switch: tuple[int, str] | None = None  # the argument without which it overwrites and draws nothing
         self.simple = False  # nothing of the above needs to be thought of, unless it is switched on
@@ -220,7 +220,7 @@ _OPAQUE = {
 # Written in Python, but one call to whoever reads the log.
 _ONE_CALL = {"__deepcopy__", "grad"}
 
-_ESCAPES = {
+ESCAPES = {
     "__array__", "__array_wrap__", "__dlpack__", "_typed_storage", "data_ptr", "numpy", "share_memory_", "storage",
     "untyped_storage",
 }  # fmt: skip

@@ -44,9 +44,10 @@ class AppliedEdits:
         edited = self.of_value.get(value)
         return value.saved if edited is None else fetched(edited[0].before)
 
-    def again(self, graph: Graph, applied: Applied) -> Tensor:
-        """The edit, applied once more to what it was applied to."""
-        edit, before = self.trace.interventions[applied.intervention].edit, fetched(applied.before)
+    def again(self, graph: Graph, applied: Applied, tensor: Tensor | None = None) -> Tensor:
+        """The edit, applied once more to what it was applied to, or to another tensor in its place."""
+        edit = self.trace.interventions[applied.intervention].edit
+        before = fetched(applied.before) if tensor is None else tensor
         if before is None:
             raise NotReplayable("what was edited was not saved")
         value = applied.value

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..capture.containers import paired, replace_tensors
@@ -19,7 +18,8 @@ from ..capture.records import Applied, Intervention, ModuleCall, Trace, Value, f
 from ..errors import ArgumentError, LayerNotFoundError
 from ..graph.graph import Graph
 from ..selectors import NO, YES, Answer, Modules, Predicate, Returned, Seen
-from .edits import Edit, Moment
+from .apply import apply_edit, remarks
+from .edits import Moment
 from .path import Path
 from .sites import ARGUMENT, Base, Request, Sites, check_editable, donor_at, is_address, kinds_of, resolve
 
@@ -217,31 +217,17 @@ class LiveEdits(Observer):
         return Moment(OpInProgress(self.trace, value, module_call), self.applied[number], donor, self._arguments)
 
     def _edit(self, number: int, value: Value, tensor: Tensor, moment: Moment, call: int = -1) -> Tensor:
-        edit = self.requests[number].edit
         try:
             before = self.keeper.keep(tensor)
-            edited = edit.apply(tensor, moment)
-            self._check(number, edit, tensor, edited)
+            edited, changes = apply_edit(self.requests[number], tensor, moment, self.allow_change)
         except Exception as raised:
             self.failure = self.failure or raised
             raise
         self.applied[number] += 1
-        changes = not edit.is_backward and _differ(tensor, edited)
         self.changed[number] |= changes
-        if not changes and not edit.is_backward and not (tensor.requires_grad or edited.requires_grad):
-            edited = tensor  # what it shares memory with stays as it is
-        after = before if edited is tensor or edit.is_backward else self.keeper.keep(edited)
+        after = self.keeper.keep(edited) if changes else before
         self.trace.applied.append(Applied(number, value, call, before, after))
         return edited
-
-    def _check(self, number: int, edit: Edit, tensor: Tensor, edited: Tensor) -> None:
-        if self.allow_change:
-            return
-        if facts_of(tensor) != facts_of(edited):
-            raise ArgumentError(
-                f"{ARGUMENT}: {self.requests[number].site}: {edit!r} makes {_in_words(edited)} of {_in_words(tensor)}; "
-                "if that is what you want, say allow_change=True"
-            )
 
     # ---- the end --------------------------------------------------------------------------------------------
 
@@ -254,8 +240,7 @@ class LiveEdits(Observer):
                 raise LayerNotFoundError(f"{ARGUMENT}: {self._never(number, graph)}")
         if self.path is not None:
             self.path.finish(self.trace)
-        for number, request in enumerate(self.requests):
-            self._remark(number, request, graph)
+        self.trace.remarks += remarks(graph, self.requests, self.changed, self.trace.applied)
 
     def _never(self, number: int, graph: Graph) -> str:
         request = self.requests[number]
@@ -266,53 +251,11 @@ class LiveEdits(Observer):
                 return kind.nothing(graph)
         return f"{request.site} was never reached"
 
-    def _remark(self, number: int, request: Request, graph: Graph) -> None:
-        applied = [each for each in self.trace.applied if each.intervention == number]
-        if not request.edit.is_backward and not self.changed[number]:
-            self.trace.remarks.append(f"{request.site}: {request.edit!r} changed no element")
-        if not any(_matters(graph, each) for each in applied):
-            self.trace.remarks.append(f"{request.site}: nothing that the model returned depends on what was edited")
-
-
-def _matters(graph: Graph, applied: Applied) -> bool:
-    """Does anything that the model returned depend on what was edited?"""
-    trace = graph.trace
-    values = trace.calls[applied.call].outputs if applied.call >= 0 else (applied.value,)
-    if applied.value.role == "param" and applied.call < 0:
-        return True
-    waiting = [graph.place[value.index] for value in values if value.index in graph.place]
-    seen = set(waiting)
-    while waiting:
-        place = waiting.pop()
-        if graph.entries[place].role == "output":
-            return True
-        new = [child for child in graph.children[place] if child not in seen]
-        seen.update(new)
-        waiting += new
-    return False
-
 
 def _copies(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
     """Arguments as they are now: the call may overwrite them."""
     copied = replace_tensors([list(args), dict(kwargs)], lambda tensor: tensor.clone())
     return copied[0], copied[1]
-
-
-def _in_words(tensor: Tensor) -> str:
-    shape, dtype, device = facts_of(tensor)
-    return f"{dtype} of shape {tuple(shape)} on {device}"
-
-
-def _differ(tensor: Tensor, edited: Tensor) -> bool:
-    """Is any element another?"""
-    if edited is tensor:
-        return False
-    if facts_of(tensor) != facts_of(edited):
-        return True
-    try:
-        return not torch.equal(tensor, edited)
-    except (RuntimeError, TypeError, NotImplementedError):  # sparse, nested
-        return True
 
 
 def model_tensors(model: Any) -> dict[str, Tensor]:

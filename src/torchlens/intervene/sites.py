@@ -115,7 +115,7 @@ def resolve(requests: list[Request], modules: ModuleTable, tensors: Mapping[str,
     for number, request in enumerate(requests):
         if isinstance(request.key, tuple):
             assert base is not None
-            for call, parent in _edges(request, base):
+            for call, parent in edges_of(request, base):
                 sites.edges.setdefault(call, []).append((number, parent))
         elif is_address(request.key, modules, tensors):
             sites.addresses.setdefault(request.key.strip(), []).append(number)
@@ -161,7 +161,7 @@ def check_editable(trace: Trace, value: Value, label: str) -> None:
         )
 
 
-def _edges(request: Request, base: Base) -> Iterator[tuple[int, Value]]:
+def edges_of(request: Request, base: Base) -> Iterator[tuple[int, Value]]:
     """The calls of the child that take the parent, with the parent."""
     parent_key, child_key = request.key
     graph, parents = base.graph, _parents(parent_key, base)

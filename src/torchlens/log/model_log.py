@@ -595,7 +595,32 @@ class ModelLog(Tabular, Aliased):
             given[self._single(key)] = tensor
         from ..replay.downstream import replayed_output
 
-        return replayed_output(self.graph, given)
+        if not self._trace.applied:
+            return replayed_output(self.graph, given)
+        from ..intervene.offline import EarlierEdits
+
+        return replayed_output(self.graph, given, EarlierEdits(self.graph))
+
+    def intervene(self, interventions: Mapping[Any, Any], *, allow_change: bool = False) -> ModelLog:
+        """The log that the model would have left with these edits. The model does not run.
+
+        >>> edited = log.intervene({"fc": tl.edits.zero()})
+        >>> edited["fc"].activation.any().item(), edited.interventions[0].layers
+        (False, ['linear_1_3'])
+
+        The interventions are those of `log_forward_pass`. Only what lies downstream of them is computed again; the new
+        log shares the rest with this one. Where the model would have read something else from an edited value (the
+        truth of a tensor, a number, a shape), `DivergenceError` is raised, since what it would do is not recorded.
+        """
+        from ..intervene.offline import intervened
+        from ..intervene.sites import Base, checked
+
+        trace, graph = intervened(Base(self.graph, self._lookup._asked), checked(interventions), allow_change)
+        log = ModelLog(trace)
+        log.__dict__["graph"] = graph
+        for remark in trace.remarks[len(self._trace.remarks) :]:
+            warnings.warn(remark, FidelityWarning, stacklevel=2)
+        return log
 
     def _single(self, key: str | int) -> Value:
         op = self[key]

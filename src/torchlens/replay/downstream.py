@@ -193,9 +193,9 @@ class Downstream:
         return call_in_words(self.trace, call, name)
 
 
-def replayed_output(graph: Graph, given: Mapping[Value, Tensor | None]) -> Any:
+def replayed_output(graph: Graph, given: Mapping[Value, Tensor | None], edits: Edits | None = None) -> Any:
     """What the model returns when some of its values are others than they were; with none given, from its inputs."""
-    run = Downstream(graph, given, everything=not given)
+    run = Downstream(graph, given, everything=not given, edits=edits)
     for _ in run.values():
         pass
     return run.output()

@@ -70,5 +70,7 @@ def laid_as(kept: Any, tensor: Tensor) -> Tensor:
     plain = isinstance(kept, Tensor) and layout_of(kept) is not None and layout_of(tensor) is not None
     if not plain or kept.shape != tensor.shape or kept.stride() == tensor.stride() or kept.is_quantized:
         return tensor
+    if 0 in kept.stride():  # expanded: its elements share memory, and can't differ there
+        return tensor
     memory = torch.empty_strided(kept.size(), kept.stride(), dtype=tensor.dtype, device=tensor.device)
     return memory.copy_(tensor)
