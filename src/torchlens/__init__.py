@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from .extraction.store import Store, StoredLayer, StoreReport, open_store
     from .fastlog.pluck import pluck
     from .intervene import edits
+    from .intervene.sweep import sweep
     from .validate.backward import BackwardReport
     from .validate.lint import lint
     from .validate.report import ValidationReport
@@ -124,6 +125,7 @@ __all__ = [
     "save",
     "save_reference",
     "show_model_graph",
+    "sweep",
     "unregister_formula",
     "validate_backward_pass",
     "validate_forward_pass",
@@ -157,6 +159,7 @@ _LATER = {
     "pluck": "fastlog.pluck",
     "reduce": "extraction.reduce",
     "save_reference": "comparing.reference",
+    "sweep": "intervene.sweep",
 }
 
 

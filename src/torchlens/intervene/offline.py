@@ -46,6 +46,13 @@ class Plan:
                 for value in self._chosen(request):
                     self.values.setdefault(value, []).append(number)
 
+    @classmethod
+    def of(cls, base: Base, values: Iterable[Value]) -> Plan:
+        """A plan for values that somebody else edits."""
+        plan = cls(base, [])
+        plan.values = {value: [] for value in values}
+        return plan
+
     def _chosen(self, request: Request) -> Iterable[Value]:
         graph = self.base.graph
         found: dict[Value, None] = {}
@@ -80,9 +87,13 @@ class Plan:
                 )
         return chosen
 
+    def check(self) -> None:
+        """Refuse what can't be edited afterwards."""
+        self._check_alone()
+        self.begin()
+
     def begin(self) -> tuple[dict[Value, None], set[int]]:
         """The values to edit as they were saved, and the calls to compute in any case."""
-        self._check_alone()
         given = {value: None for value in self.values if value.call < 0}
         changed, calls = set(given), {call for call, _ in self.edges}
         for number, call in enumerate(self.base.graph.trace.calls):
@@ -99,11 +110,10 @@ class Plan:
     def _check_alone(self) -> None:
         """A value can be edited afterwards if the log tells who has it."""
         trace = self.base.graph.trace
-        uses = Counter(value for call in trace.calls for _, value in argument_values(call))
-        for value in self.values:
-            call = trace.calls[value.call] if value.call >= 0 else None
-            if call is None or call.function.fresh:
-                continue
+        unsure = [v for v in self.values if v.call >= 0 and not trace.calls[v.call].function.fresh]
+        uses = Counter(v for call in trace.calls for _, v in argument_values(call)) if unsure else Counter()
+        for value in unsure:
+            call = trace.calls[value.call]
             returned = any(parent.facts == value.facts for _, parent in argument_values(call))
             if call.written and (value.address is not None or self._is_exposed()):
                 self._refuse(value, "lies in memory that is also used in ways that are not logged")
@@ -196,6 +206,7 @@ def intervened(base: Base, requests: list[Request], allow_change: bool = False) 
     graph, plan = base.graph, Plan(base, requests)
     edits = PlannedEdits(plan, allow_change)
     with torch.no_grad():
+        plan.check()
         given, calls = plan.begin()
         edited = {value: edits.edit(value, _known(graph, value), plan.values[value]) for value in given}
         run = Downstream(graph, edited, calls=calls, edits=edits)

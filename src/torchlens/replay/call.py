@@ -77,7 +77,7 @@ def _recompute(
         raise NotReplayable(f"{call.function.name} depends on more than its arguments")
     if call.function.communicates:
         raise NotReplayable(f"{call.function.name} communicates with other processes")
-    arguments = _Arguments(call, tensor_of, differentiably)
+    arguments = _Arguments(call, tensor_of, differentiably, with_grad=state is None or state[0])
     args, kwargs = arguments.restore(call.args), arguments.restore(dict(call.kwargs))
     if call.function.check is not None:
         call.function.check(args, kwargs)
@@ -120,7 +120,8 @@ def _check_saved(arguments: Iterable[Any]) -> None:
 class _Arguments:
     """The arguments of a call with tensors in place of values, each value the same tensor wherever it stands."""
 
-    def __init__(self, call: Call, tensor_of: TensorOf, differentiably: bool) -> None:
+    def __init__(self, call: Call, tensor_of: TensorOf, differentiably: bool, with_grad: bool) -> None:
+        self.with_grad = with_grad
         self.written = set(call.written)
         self.in_danger = call.function.foreign  # it may write where it does not say so
         self.tensor_of = tensor_of
@@ -142,7 +143,7 @@ class _Arguments:
         if self.in_danger:
             tensor = self._copy(tensor)
         # Kernels are chosen by whether a gradient is required, and round differently.
-        requires_grad = value.grad_fn is not None and not tensor.is_inference()
+        requires_grad = self.with_grad and value.grad_fn is not None and not tensor.is_inference()
         return tensor.detach().requires_grad_(True) if requires_grad and not tensor.requires_grad else tensor
 
     def _copy(self, tensor: Tensor) -> Tensor:

@@ -56,6 +56,7 @@ class Downstream:
         calls: numbers of calls to compute in any case, with all that depends on them: where an edit is to happen.
         everything: compute every call of the graph.
         edits: what may replace values on the way.
+        without_grad: run all calls without autograd, whatever mode they ran in; kernels may then round differently.
         any_geometry: let values have other shapes and types than they had, for callers who know that the model does not
             depend on them.
 
@@ -72,6 +73,7 @@ class Downstream:
         everything: bool = False,
         edits: Edits | None = None,
         any_geometry: bool = False,
+        without_grad: bool = False,
     ) -> None:
         self.graph = graph
         self.trace: Trace = graph.trace
@@ -82,6 +84,7 @@ class Downstream:
         self.guard = Guard(graph)
         self.raised = {event.call for event in self.trace.events if event.function == RAISED}
         self.any_geometry = any_geometry
+        self.without_grad = without_grad
         # Outside of autograd, operations run as they did, since kernels are chosen by whether a gradient is required,
         # and their results are cut off one by one.
         self.differentiably = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
@@ -96,7 +99,9 @@ class Downstream:
         for number, call in enumerate(self.trace.calls):
             self.guard.check_reads(number, self.changed, self.tensor)
             if self._is_affected(number, call):
-                yield from rng.restoring(partial(self._run, number, call))
+                run = partial(self._run, number, call)
+                draws = call.rng is not None or call.function.random or call.function.foreign
+                yield from rng.restoring(run) if draws else run()
         self.guard.check_reads(len(self.trace.calls), self.changed, self.tensor)
 
     def output(self) -> Any:
@@ -154,7 +159,7 @@ class Downstream:
         if call.function is OUTPUT:
             (origin,) = call.args
             return [self._result(origin)]
-        state = call.state
+        state = None if not self.without_grad else (False, *call.state[1:])
         if self.differentiably:
             if any(code in call.site for code in self._custom_forwards) and self._has_history(call):
                 raise NotReplayable(
@@ -162,7 +167,7 @@ class Downstream:
                     "replay it under torch.no_grad()"
                 )
             if not self.trace.grad_enabled:  # the model did not choose to run without grad
-                state = (True, False, *state[2:])
+                state = (True, False, *call.state[2:])
 
         def argument(value: Value) -> Tensor | None:
             tensor = self.tensor(value)

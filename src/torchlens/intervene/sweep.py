@@ -1,0 +1,368 @@
+"""Edit many places one at a time, and see what each does to a number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import partial
+from importlib import import_module
+from itertools import product
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..capture.containers import reconstructed
+from ..capture.context import OpInProgress
+from ..capture.records import Value, values_in
+from ..errors import ArgumentError, DivergenceError, ReplayError
+from ..graph.graph import Graph
+from ..replay.downstream import Downstream, Edits
+from ..replay.reasons import NotReplayable
+from ..selectors import Returned, Selection
+from .apply import apply_edit
+from .edits import Edit, Moment, Patch, as_edit
+from .heatmap import heat_map
+from .offline import EarlierEdits, Plan
+from .sites import Base, Request, donor_at, kinds_of
+
+Index = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What one edit did: a row of a sweep."""
+
+    site: str
+    index: Index | None  # along the dimensions `over`
+    metric: float
+    effect: float  # the difference to the base
+
+
+class Sweep:
+    """The effects of editing each of several places: what `tl.sweep` returns. Iterates over its rows.
+
+    `base_metric` is the metric without edits; `estimated` says that the effects are first-order estimates.
+    """
+
+    def __init__(self, rows: list[Effect], base_metric: float, estimated: bool) -> None:
+        self.rows, self.base_metric, self.estimated = rows, base_metric, estimated
+
+    def __iter__(self) -> Iterator[Effect]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, number: int) -> Effect:
+        return self.rows[number]
+
+    def __repr__(self) -> str:
+        kind = "estimates from one backward pass" if self.estimated else "exact"
+        largest = sorted(self.rows, key=lambda row: -abs(row.effect))[:10]
+        lines = [f"Sweep of {len(self.rows)} edits ({kind}); without edits the metric is {self.base_metric:.4g}"]
+        for row in largest:
+            lines.append(f"  {_cell(row):<30} {row.metric:>10.4g}  {row.effect:+.4g}")
+        return "\n".join(lines + ["  ..."] * (len(self.rows) > 10))
+
+    def to_pandas(self) -> Any:
+        """A pandas data frame with a row for each edit; needs pandas."""
+        try:
+            pandas: Any = import_module("pandas")
+        except ImportError as error:
+            raise ImportError('to_pandas needs pandas: pip install "torchlens[tables]"') from error
+        return pandas.DataFrame([asdict(row) | {"estimated": self.estimated} for row in self.rows])
+
+    def draw(self, path: str | PathLike[str] = "sweep.svg") -> Path:
+        """Write a heat map of the effects, sites from top to bottom, indices from left to right; SVG or PNG."""
+        return heat_map(self.rows, self.base_metric, Path(path), estimated=self.estimated)
+
+
+def _cell(row: Effect) -> str:
+    return row.site if row.index is None else f"{row.site}[{', '.join(map(str, row.index))}]"
+
+
+def sweep(
+    base: Any,
+    *,
+    sites: Any,
+    metric: Callable[[Any], Any],
+    edit: Any = None,
+    over: int | tuple[int, ...] | None = None,
+    donor: Any = None,
+    batch: int | Literal["auto"] = "auto",
+    method: Literal["exact", "gradient"] = "exact",
+    progress: bool = False,
+) -> Sweep:
+    """Edit one place at a time in a log, and see what that does to a metric. The model does not run.
+
+    >>> effects = tl.sweep(log, sites=["relu", "fc"], edit=tl.edits.zero(), metric=lambda output: output.sum())
+    >>> [row.site for row in effects]
+    ['relu_1_2', 'relu_2_4', 'fc']
+    >>> len(tl.sweep(log, sites="fc", edit=tl.edits.zero(), over=-1, metric=lambda output: output.sum()))
+    5
+
+    Args:
+        base: the log, with the values of what is edited and of what lies downstream.
+        sites: selectors; each operation or module output that they choose is edited alone.
+        metric: a function of what the model returns, which gives a number.
+        edit: one of `tl.edits`, or what else can be an edit.
+        over: dimensions of the edited tensors: every index along them is edited alone.
+        donor: another log of the model, to patch from; instead of `edit`.
+        batch: how many edits of a place to compute at once; 1 for one after the other.
+        method: "exact", or "gradient" for first-order estimates of all effects from one backward pass.
+        progress: show a progress bar; needs tqdm.
+
+    Only what lies downstream of a place is computed, for many indices at once where the operations allow it.
+    """
+    if (edit is None) == (donor is None):
+        raise ArgumentError("a sweep needs an edit or a donor, and not both")
+    if method not in ("exact", "gradient"):
+        raise ArgumentError(f'method is "exact" or "gradient", not {method!r}')
+    graph: Graph = base.graph
+    what = as_edit(edit) if edit is not None else Patch(donor)
+    work = _Sweep(graph, Base(graph, base._lookup._asked), what, metric, over)
+    found = work.sites(sites)
+    if method == "gradient":
+        return Sweep(work.estimated(found), work.base_metric, estimated=True)
+    with _progress(progress, sum(len(work.cells(value)) for _, value in found)) as shown:
+        return Sweep(work.exact(found, 64 if batch == "auto" else batch, shown), work.base_metric, estimated=False)
+
+
+@contextmanager
+def _progress(wanted: bool, total: int) -> Iterator[Callable[[int], Any]]:
+    """What to tell how many edits have been done."""
+    if not wanted:
+        yield lambda done: None
+        return
+    try:
+        bars: Any = import_module("tqdm.auto")
+    except ImportError as error:
+        raise ImportError("a progress bar needs tqdm: pip install tqdm") from error
+    with bars.tqdm(total=total, unit=" edits") as bar:
+        yield bar.update
+
+
+class _Cell(NamedTuple):
+    site: str
+    value: Value
+    at_index: Index | None
+    at: Any
+
+
+class _Sweep:
+    def __init__(self, graph: Graph, base: Base, edit: Edit, metric: Callable[[Any], Any], over: Any) -> None:
+        self.graph, self.base, self.edit, self.metric = graph, base, edit, metric
+        self.over = over if over is None or isinstance(over, tuple) else (over,)
+        self.outputs = list(dict.fromkeys(values_in_output(graph.trace.output)))
+        self._edited: dict[Value, tuple[Tensor, Tensor]] = {}
+        self.edits: Edits = EarlierEdits(graph) if graph.trace.applied else Edits()
+        with torch.no_grad():
+            self.base_metric = self.measured({})
+
+    # ---- where ----------------------------------------------------------------------------------------------
+
+    def sites(self, selectors: Any) -> list[tuple[str, Value]]:
+        """The values to edit, each with a name."""
+        found: dict[Value, str] = {}
+        for selector in Selection.checked(selectors, "sites").selectors:
+            plan = Plan(self.base, [Request(selector, str(selector), self.edit)])
+            names = self._module_names(selector)
+            for value in plan.values:
+                place = self.graph.place.get(value.index) if value.role != "param" else None
+                label = value.address if place is None else self.graph.label(place)
+                found.setdefault(value, names.get(value) or label or "?")
+        Plan.of(self.base, found).check()
+        return [(name, value) for value, name in found.items()]
+
+    def _module_names(self, selector: Any) -> dict[Value, str]:
+        names: dict[Value, str] = {}
+        tree, trace = self.graph.modules, self.graph.trace
+        for kind in kinds_of(selector, tree):
+            for number in kind.calls(self.graph) if isinstance(kind, Returned) else ():
+                call = trace.module_calls[number]
+                address = trace.modules[call.module].address or "self"
+                name = address if tree.call_counts[call.module] == 1 else f"{address}:{call.number}"
+                names |= dict.fromkeys(call.exited, name)
+        return names
+
+    def cells(self, value: Value) -> list[tuple[Index | None, Any]]:
+        """The indices to edit, each as users and as tensors know it."""
+        if self.over is None:
+            return [(None, ...)]
+        shape = value.shape
+        dims = [dim % len(shape) for dim in self.over if -len(shape) <= dim < len(shape)]
+        if len(dims) < len(self.over):
+            raise ArgumentError(f"over={self.over}: a tensor of shape {tuple(shape)} has no such dimension")
+        found: list[tuple[Index | None, Any]] = []
+        for index in product(*(range(shape[dim]) for dim in dims)):
+            at = [slice(None)] * len(shape)
+            for dim, number in zip(dims, index, strict=True):
+                at[dim] = number  # type: ignore[call-overload]
+            found.append((index, tuple(at)))
+        return found
+
+    def edited(self, value: Value) -> tuple[Tensor, Tensor]:
+        """A value as it was, and all of it edited."""
+        saved = value.saved
+        if saved is None:
+            raise ReplayError("a site was not saved in the log, so it can't be edited afterwards")
+        label = value.address if value.role == "param" else self.graph.label(self.graph.place[value.index])
+        op = OpInProgress(self.graph.trace, value, -1)
+        if self.edit.needs_arguments:
+            raise ArgumentError("a sweep edits values, and swap needs a call; use log.intervene for each")
+        moment = Moment(op, 0, partial(donor_at, key=label or ""))
+        with torch.no_grad():
+            before = saved.detach()
+            edited, _ = apply_edit(Request(label, label or "?", self.edit), before, moment, allow_change=False)
+        return before, edited
+
+    # ---- exact ----------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def exact(self, sites: list[tuple[str, Value]], size: int, shown: Callable[[int], Any]) -> list[Effect]:
+        """One edit after the other, or many at once: those of neighbouring places share what they compute."""
+        cells = [_Cell(site, value, index, at) for site, value in sites for index, at in self.cells(value)]
+        order = sorted(range(len(cells)), key=lambda number: cells[number].value.call)
+        metrics: dict[int, float] = {}
+        for start in range(0, len(order), size):
+            some = order[start : start + size]
+            metrics |= zip(some, self._metrics([cells[number] for number in some]), strict=True)
+            shown(len(some))
+        found = [(cell, metrics[number]) for number, cell in enumerate(cells)]
+        return [Effect(cell.site, cell.at_index, metric, metric - self.base_metric) for cell, metric in found]
+
+    def _metrics(self, cells: list[_Cell]) -> list[float]:
+        tensors = [_with(*self._edits_of(cell.value), cell.at) for cell in cells]
+        if len(cells) > 1:
+            try:
+                found = self._at_once(cells, tensors)
+            except (RuntimeError, DivergenceError, ReplayError, NotReplayable, ValueError):
+                pass  # an operation that can't be batched, or that reads a value: one after the other
+            else:
+                return [self.measured({v: t[n] for v, t in found.items()}) for n in range(len(cells))]
+        alone = zip(cells, tensors, strict=True)
+        return [self.measured(self._outputs({cell.value: tensor}, self.edits)) for cell, tensor in alone]
+
+    def _edits_of(self, value: Value) -> tuple[Tensor, Tensor]:
+        if value not in self._edited:
+            self._edited[value] = self.edited(value)
+        return self._edited[value]
+
+    def _at_once(self, cells: list[_Cell], tensors: list[Tensor]) -> dict[Value, Tensor]:
+        """What the model would return in each of several cells, computed in one go by `torch.vmap`."""
+        values = list(dict.fromkeys(cell.value for cell in cells))
+        chosen = {value: torch.tensor([cell.value is value for cell in cells]) for value in values}
+        edited = {value: _stacked(self._edits_of(value)[0], value, cells, tensors) for value in values}
+        first, _ = Plan.of(self.base, values).begin()
+
+        def run(chosen: dict[Value, Tensor], edited: dict[Value, Tensor]) -> dict[Value, Tensor]:
+            given = {value: edited[value] for value in first}
+            return self._outputs(given, _Chosen(self.edits, chosen, edited))
+
+        return torch.vmap(run, randomness="same")(chosen, edited)
+
+    def _outputs(self, given: dict[Value, Tensor], edits: Edits) -> dict[Value, Tensor]:
+        """What the model would return with other tensors for some values, as far as that changes."""
+        run = Downstream(self.graph, given, edits=edits, without_grad=True)
+        for _ in run.values():
+            pass
+        return {output: run.new[output] for output in self.outputs if output in run.new}
+
+    def measured(self, new: dict[Value, Tensor]) -> float:
+        return float(self.metric(self._result(new)))
+
+    def _result(self, new: dict[Value, Tensor]) -> Any:
+        def tensor(value: Value) -> Tensor:
+            found = new.get(value, value.saved)
+            if found is None:
+                raise ReplayError("what the model returned was not saved")
+            return found
+
+        return reconstructed(self.graph.trace.output, Value, tensor)
+
+    # ---- estimated ------------------------------------------------------------------------------------------
+
+    def estimated(self, sites: list[tuple[str, Value]]) -> list[Effect]:
+        """First-order effects: the gradient of the metric times the change, of all sites at once."""
+        watched = _Watched({value for _, value in sites}, self.edits)
+        given, _ = Plan.of(self.base, [value for _, value in sites]).begin()
+        with torch.enable_grad():
+            for value in given:
+                watched.seen[value] = self.edited(value)[0].clone().requires_grad_()
+            run = Downstream(self.graph, {value: watched.seen[value] for value in given}, edits=watched)
+            for _ in run.values():
+                pass
+            new = {output: run.new[output] for output in self.outputs if output in run.new}
+            metric = self.metric(self._result(new))
+            if not isinstance(metric, Tensor) or not metric.requires_grad:
+                raise ArgumentError(
+                    'method="gradient" needs a metric that depends on the sites and can be differentiated'
+                )
+            tensors = [watched.seen[value] for _, value in sites]
+            gradients = torch.autograd.grad(metric, tensors, allow_unused=True)
+        rows: list[Effect] = []
+        for (site, value), gradient in zip(sites, gradients, strict=True):
+            before, edited = self.edited(value)
+            change = (edited - before) * (torch.zeros_like(before) if gradient is None else gradient)
+            for index, at in self.cells(value):
+                effect = float(change[at].sum())
+                rows.append(Effect(site, index, self.base_metric + effect, effect))
+        return rows
+
+
+class _Chosen(Edits):
+    """Puts edited tensors in the place of values where they are chosen: in some cells, and not in others."""
+
+    def __init__(self, edits: Edits, chosen: dict[Value, Tensor], edited: dict[Value, Tensor]) -> None:
+        self.edits, self.chosen, self.edited = edits, chosen, edited
+
+    def argument(self, call: int, value: Value, tensor: Tensor) -> Tensor:
+        return self.edits.argument(call, value, tensor)
+
+    def result(self, value: Value, tensor: Tensor) -> Tensor:
+        tensor = self.edits.result(value, tensor)
+        if value not in self.chosen:
+            return tensor
+        return torch.where(self.chosen[value], self.edited[value], tensor)
+
+
+class _Watched(Edits):
+    """Remembers the tensors of some values as they are computed."""
+
+    def __init__(self, values: set[Value], edits: Edits) -> None:
+        self.values, self.edits = values, edits
+        self.seen: dict[Value, Tensor] = {}
+
+    def argument(self, call: int, value: Value, tensor: Tensor) -> Tensor:
+        return self.edits.argument(call, value, tensor)
+
+    def result(self, value: Value, tensor: Tensor) -> Tensor:
+        tensor = self.edits.result(value, tensor)
+        if value in self.values:
+            self.seen[value] = tensor
+        return tensor
+
+
+def _stacked(before: Tensor, value: Value, cells: list[_Cell], tensors: list[Tensor]) -> Tensor:
+    """For each cell the tensor of a value: edited where the cell is about it."""
+    pairs = zip(cells, tensors, strict=True)
+    return torch.stack([tensor if cell.value is value else before for cell, tensor in pairs])
+
+
+def _with(before: Tensor, edited: Tensor, at: Any) -> Tensor:
+    if at is ...:
+        return edited
+    result = before.clone()
+    result[at] = edited[at]
+    return result
+
+
+def values_in_output(output: Any) -> list[Value]:
+    """The values in what a model returned."""
+    found: list[Value] = []
+    reconstructed(output, Value, found.append)
+    return found or values_in(output)
