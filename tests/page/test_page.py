@@ -140,7 +140,7 @@ def test_search_by_fields(opened: Opened, stack: tl.ModelLog) -> None:
 
     def found(query: str) -> list[str]:
         tab.page.fill("#search", query)
-        return tab.run("() => torchlens.hits.map((place) => torchlens.pane.model.ops.label[place])")
+        return tab.run("() => torchlens.searchBox.hits.map((place) => torchlens.pane.model.ops.label[place])")
 
     assert found("softmax") == ["softmax_1_83"]
     assert len(found("type:relu")) == 16 and len(found("shape:16")) == 32
@@ -360,7 +360,7 @@ def test_values_nan_numbers_and_budget(opened: Opened) -> None:
     text = tab.page.inner_text("#inspector")
     assert "2 NaN of 4" in text and "-1.386" in text and "nan" in text  # every number of a tiny tensor
     tab.page.fill("#search", "nan:true")
-    assert tab.run("() => torchlens.hits.length") == 3
+    assert tab.run("() => torchlens.searchBox.hits.length") == 3
     without = opened(log, "#op=log_1_3", values=False)
     assert "-1.386" not in without.page.inner_text("#inspector")
 

@@ -3,6 +3,7 @@
 import { byId, counted, el, humanSize } from "./dom.js";
 import { download, toPng, toSvg } from "./export.js";
 import { Inspector } from "./inspector.js";
+import { pressed } from "./keys.js";
 import { fromHash, toHash } from "./link.js";
 import { Minimap } from "./minimap.js";
 import { HAS_GRADIENT, Model, inflated, unpacked } from "./model.js";
@@ -10,12 +11,10 @@ import { Outline } from "./outline.js";
 import { colourBy, overlaysOf } from "./overlays.js";
 import { THEMES, heatOf } from "./palette.js";
 import { Pane } from "./pane.js";
-import { find } from "./search.js";
+import { SearchBox } from "./search_box.js";
 import { Walk } from "./walk.js";
 
-const MOST_RESULTS = 200;
-
-class App {
+export class App {
   /** @param {any[]} documents @param {[number, number][]} matching places of the one and the other log */
   constructor(documents, matching) {
     this.theme = "";
@@ -29,11 +28,9 @@ class App {
     this.apart = [0, 0];
     /** @type {(Promise<Uint8Array> | null)[]} */
     this.bytes = documents.map(() => null);
-    /** @type {number[]} */
-    this.hits = [];
-    this.hit = -1;
     this.outline = new Outline(byId("outline"), () => this.pane);
     this.inspector = new Inspector(byId("inspector"), () => this.pane, (pane) => this.bytesOf(pane));
+    this.searchBox = new SearchBox(() => this.pane);
     this.minimap = new Minimap(byId("minimap"), () => this.pane);
     this.walk = new Walk(() => this.pane, () => this.walkChanged());
     documents.forEach((document, index) => this.addPane(new Model(document), index, documents.length));
@@ -263,9 +260,8 @@ class App {
     on("inspector-button", "click", () => this.togglePanel("inspector"));
     on("menu-button", "click", () => this.togglePanel("menu"));
     this.overlayControl();
-    this.searchControl(on);
     this.walkControl(on);
-    document.addEventListener("keydown", (event) => this.key(event));
+    document.addEventListener("keydown", (event) => pressed(this, event));
     addEventListener("hashchange", () => this.hashChanged());
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.applyTheme());
   }
@@ -359,77 +355,6 @@ class App {
     box.replaceChildren(el("strong", { text: legend.title }), bar, ticks, el("span", { class: "aside", text: legend.note }));
   }
 
-  // ---- search
-
-  /** @param {(id: string, event: string, action: (event: any) => void) => void} on */
-  searchControl(on) {
-    on("search", "input", () => this.search(byId("search").value));
-    on("search", "keydown", (event) => {
-      if (event.key === "Enter") this.nextHit(event.shiftKey ? -1 : 1);
-      else if (event.key === "Escape") {
-        byId("search").value = "";
-        this.search("");
-        this.pane.canvas.focus();
-      } else if (event.key === "ArrowDown") /** @type {HTMLElement | null} */ (byId("results").querySelector("button"))?.focus();
-      else return;
-      event.preventDefault();
-      event.stopPropagation();
-    });
-    on("search", "focus", () => this.showResults());
-    document.addEventListener("pointerdown", (event) => {
-      if (!byId("search-box").contains(event.target)) byId("results").hidden = true;
-    });
-    on("results", "keydown", (event) => {
-      const buttons = [...byId("results").querySelectorAll("button")];
-      const at = buttons.indexOf(document.activeElement);
-      if (event.key === "ArrowDown") buttons[Math.min(at + 1, buttons.length - 1)]?.focus();
-      else if (event.key === "ArrowUp") (at > 0 ? buttons[at - 1] : byId("search")).focus();
-      else if (event.key === "Escape") byId("search").focus();
-      else return;
-      event.preventDefault();
-      event.stopPropagation();
-    });
-  }
-
-  /** @param {string} query */
-  search(query) {
-    const found = find(this.pane.model, query);
-    this.hits = found ?? [];
-    this.hit = -1;
-    this.pane.hitPlaces = new Set(this.hits);
-    this.pane.remark();
-    byId("found").textContent = found === null ? "" : found.length === 1 ? "1 match" : `${counted(found.length)} matches`;
-    this.showResults();
-  }
-
-  showResults() {
-    const list = byId("results");
-    const { model } = this.pane;
-    list.hidden = !this.hits.length;
-    list.replaceChildren(
-      ...this.hits.slice(0, MOST_RESULTS).map((place, index) =>
-        el(
-          "li",
-          {},
-          el("button", { onclick: () => this.goToHit(index) }, el("span", { text: model.ops.label[place], dir: "auto" }), el("span", { class: "aside", text: model.moduleOf(place) || model.ops.shape[place], dir: "auto" })),
-        ),
-      ),
-    );
-  }
-
-  /** @param {number} by */
-  nextHit(by) {
-    if (this.hits.length) this.goToHit((this.hit + by + this.hits.length) % this.hits.length);
-  }
-
-  /** @param {number} index */
-  goToHit(index) {
-    this.hit = index;
-    byId("found").textContent = `${index + 1} of ${counted(this.hits.length)}`;
-    byId("results").hidden = true;
-    this.pane.reveal(this.hits[index]);
-  }
-
   // ---- walk
 
   /** @param {(id: string, event: string, action: (event: any) => void) => void} on */
@@ -457,90 +382,6 @@ class App {
     const site = model.ops.site[place];
     const [file, line] = site >= 0 ? model.frames[model.stacks[site][0]] : [0, 0];
     byId("walk-line").textContent = site >= 0 ? (model.source[file]?.[line] ?? "").trim() : "";
-  }
-
-  // ---- keys
-
-  /** @param {KeyboardEvent} event */
-  key(event) {
-    const target = /** @type {HTMLElement} */ (event.target);
-    if (event.ctrlKey || event.metaKey || event.altKey || byId("help").open) return;
-    if (/^(INPUT|SELECT|TEXTAREA)$/.test(target.tagName)) return;
-    if ((event.key === "Enter" || event.key === " ") && target.tagName === "BUTTON") return;
-    const action = this.actions()[event.key];
-    if (!action) return;
-    action();
-    event.preventDefault();
-  }
-
-  /** @returns {Record<string, () => void>} */
-  actions() {
-    const { pane, walk } = this;
-    return {
-      "/": () => byId("search").focus(),
-      f: () => pane.fit(),
-      "+": () => pane.zoom(1.3),
-      "=": () => pane.zoom(1.3),
-      "-": () => pane.zoom(1 / 1.3),
-      "]": () => this.changeDepth(1),
-      "[": () => this.changeDepth(-1),
-      u: () => pane.lightReach(false),
-      d: () => pane.lightReach(true),
-      i: () => { pane.isolate(); this.refresh(); },
-      n: () => this.nextHit(1),
-      N: () => this.nextHit(-1),
-      Enter: () => this.openSelected(),
-      Escape: () => this.escape(),
-      ArrowDown: () => this.step(pane.state.direction === "bottomup" ? "parents" : pane.state.direction === "leftright" ? "next" : "children"),
-      ArrowUp: () => this.step(pane.state.direction === "bottomup" ? "children" : pane.state.direction === "leftright" ? "previous" : "parents"),
-      ArrowRight: () => this.step(pane.state.direction === "leftright" ? "children" : "next"),
-      ArrowLeft: () => this.step(pane.state.direction === "leftright" ? "parents" : "previous"),
-      " ": () => (walk.isPlaying ? walk.pause() : walk.play()),
-      ".": () => (walk.isOn ? walk.goTo(walk.step + 1) : walk.start()),
-      ",": () => walk.isOn && walk.goTo(walk.step - 1),
-      r: () => pane.model.hasRolled && this.each((each) => each.setMode(each.modeName === "rolled" ? "unrolled" : "rolled")),
-      x: () => this.each((each) => each.setFolded(each.state.folded.size === 0)),
-      t: () => this.setTheme(this.colours === THEMES.dark ? "light" : "dark"),
-      o: () => this.togglePanel("outline"),
-      e: () => this.saveSvg(),
-      "?": () => byId("help").showModal(),
-    };
-  }
-
-  openSelected() {
-    const { selection } = this.pane;
-    if (selection && "group" in selection) this.pane.toggle(selection.group);
-  }
-
-  escape() {
-    const { pane } = this;
-    if (this.walk.isOn) this.walk.stop();
-    pane.litPlaces = null;
-    pane.hitPlaces = new Set();
-    pane.select(null);
-    if (pane.state.only) this.change({ only: null });
-  }
-
-  /** Along an edge, or to the neighbour in the order of execution. @param {"parents" | "children" | "next" | "previous"} way */
-  step(way) {
-    const { pane } = this;
-    const { scene } = pane;
-    let node = pane.marks.selectedNode;
-    if (node < 0) {
-      if (scene.shown.nodes.length) pane.selectNode(0);
-      node = pane.marks.selectedNode;
-    } else if (way === "children" || way === "parents") {
-      const edges = way === "children" ? scene.leaving[node] : scene.arriving[node];
-      const ends = edges.map((edge) => (way === "children" ? scene.shown.edges[edge].target : scene.shown.edges[edge].source)).filter((end) => end !== node);
-      if (!ends.length) return;
-      node = way === "children" ? Math.min(...ends) : Math.max(...ends);
-    } else node = Math.min(Math.max(node + (way === "next" ? 1 : -1), 0), scene.shown.nodes.length - 1);
-    pane.selectNode(node);
-    const place = scene.shown.nodes[node].places[0];
-    const rect = scene.layout.nodes[node];
-    const { camera, size } = pane;
-    const [x, y] = [(rect.x + rect.width / 2 - camera.x) * camera.k, (rect.y + rect.height / 2 - camera.y) * camera.k];
-    if (x < 40 || y < 40 || x > size.width - 40 || y > size.height - 40) pane.lookAt(place);
   }
 }
 

@@ -1,6 +1,7 @@
 // One graph on one canvas: what is open, where one looks, what is selected.
 
 import { paint } from "./paint.js";
+import { listenTo } from "./pointer.js";
 import { Scene } from "./scene.js";
 import { show } from "./view.js";
 
@@ -51,7 +52,7 @@ export class Pane {
     /** how long the parts took, in ms @type {Record<string, number>} */
     this.times = {};
     this.frame = 0;
-    this.listen();
+    listenTo(this);
     /** what to do when the window gets another size, as long as the reader has not moved @type {(() => void) | null} */
     this.refit = null;
     new ResizeObserver(() => (this.refit ? this.refit() : this.repaint())).observe(canvas);
@@ -365,65 +366,7 @@ export class Pane {
     this.times.paint = performance.now() - begin;
   }
 
-  // ---- mouse, pen and fingers
-
-  listen() {
-    const { canvas } = this;
-    /** @type {Map<number, Point>} */
-    const fingers = new Map();
-    let travelled = 0;
-    const at = (/** @type {MouseEvent} */ event) => {
-      const rect = canvas.getBoundingClientRect();
-      return { x: event.clientX - rect.left, y: event.clientY - rect.top };
-    };
-    canvas.addEventListener("pointerdown", (event) => {
-      canvas.setPointerCapture(event.pointerId);
-      fingers.set(event.pointerId, at(event));
-      if (fingers.size === 1) travelled = 0;
-      cancelAnimationFrame(this.frame);
-    });
-    canvas.addEventListener("pointermove", (event) => {
-      const before = fingers.get(event.pointerId);
-      const now = at(event);
-      if (!before) {
-        this.hover(now);
-        return;
-      }
-      travelled += Math.abs(now.x - before.x) + Math.abs(now.y - before.y);
-      if (fingers.size === 1 && travelled > 4) this.pan(now.x - before.x, now.y - before.y);
-      else if (fingers.size === 2) this.pinch(fingers, event.pointerId, now);
-      fingers.set(event.pointerId, now);
-    });
-    const lift = (/** @type {PointerEvent} */ event) => {
-      if (fingers.delete(event.pointerId) && !fingers.size && travelled <= 4 && event.type === "pointerup") {
-        this.click(at(event), event.shiftKey);
-      }
-    };
-    canvas.addEventListener("pointerup", lift);
-    canvas.addEventListener("pointercancel", lift);
-    canvas.addEventListener("pointerleave", () => this.hover(null));
-    canvas.addEventListener("dblclick", (event) => this.open(at(event)));
-    canvas.addEventListener(
-      "wheel",
-      (event) => {
-        event.preventDefault();
-        const point = at(event);
-        const unit = event.deltaMode === 1 ? 30 : 1;
-        if (event.shiftKey) this.pan(-event.deltaY * unit - event.deltaX * unit, 0);
-        else this.zoom(Math.exp(-event.deltaY * unit * (event.ctrlKey ? 0.01 : 0.0016)), point.x, point.y);
-      },
-      { passive: false },
-    );
-  }
-
-  /** @param {Map<number, Point>} fingers @param {number} moved @param {Point} now */
-  pinch(fingers, moved, now) {
-    const before = /** @type {Point} */ (fingers.get(moved));
-    const other = /** @type {Point} */ ([...fingers].find(([id]) => id !== moved)?.[1]);
-    const apart = (/** @type {Point} */ point) => Math.hypot(point.x - other.x, point.y - other.y) || 1;
-    this.zoom(apart(now) / apart(before), (now.x + other.x) / 2, (now.y + other.y) / 2);
-    this.pan((now.x - before.x) / 2, (now.y - before.y) / 2);
-  }
+  // ---- mouse, pen and fingers: pointer.js
 
   /** @param {Point} point @param {boolean} shift */
   click(point, shift) {
