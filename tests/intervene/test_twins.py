@@ -66,7 +66,14 @@ def test_an_identity_at_every_operation_changes_nothing(case: Case, mode: str) -
     assert_same(run.output, base.output)
 
 
-@pytest.mark.parametrize(("case", "mode"), [run for run in REPEATABLE if run.values[1] == "eval-nograd"])
+#: Models that go on for ever when what they wait for is zero.
+ENDLESS = {"while_loop"}
+
+
+@pytest.mark.parametrize(
+    ("case", "mode"),
+    [run for run in REPEATABLE if run.values[1] == "eval-nograd" and run.values[0].name not in ENDLESS],
+)
 def test_zeroing_an_operation_is_zeroing_it_by_hand(case: Case, mode: str) -> None:
     """At every place that the models mark; in place where the operation wrote in place."""
     base = edited_run(case, mode, None)
