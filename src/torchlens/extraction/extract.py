@@ -31,6 +31,7 @@ def extract(
     preprocess: Callable[[Any], Any] | None = None,
     reduce: Any = None,
     dtype: str | torch.dtype | None = None,
+    interventions: Any = None,
     ragged: bool = False,
     on_error: str = "raise",
     random_seed: int = 0,
@@ -63,6 +64,7 @@ def extract(
         reduce: what to make of the values before they are stored, on the device: one of `tl.reduce`, any function of a
             batch that keeps its first dimension, a list of these, or a dict of these for each layer.
         dtype: the type to store floating point values in, such as "float16".
+        interventions: edits of values while the model runs, as in `log_forward_pass`; slower, as each batch is logged.
         ragged: allow values whose shapes differ from sample to sample.
         on_error: "raise", or "skip" to leave out samples that raise, and record them.
         random_seed: for models and preprocessing that draw random numbers; every batch begins at its own.
@@ -77,7 +79,7 @@ def extract(
     given = Given(
         inputs, _positive("batch_size", batch_size), preprocess, ids, bool(ragged), _one_of_two(on_error), random_seed
     )
-    request = Request(model, given, layers, reduce, _dtype(dtype), _positive("shard_rows", shard_rows))
+    request = Request(model, given, layers, reduce, _dtype(dtype), _positive("shard_rows", shard_rows), interventions)
     is_mine = _part(part)
     storage, shown = storage_at(save_to), Progress(progress)
     try:

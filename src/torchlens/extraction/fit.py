@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from ..errors import StoreError
-from .layers import Forward
 from .reduce import Components, pca
 from .shard import About, Shard, encode
 from .storage import Storage
@@ -59,7 +58,7 @@ def _values(job: Job, names: list[str], places: dict[str, int]) -> dict[str, Ten
     wishes = {name: job.reductions[name][places[name]].wish for name in names}  # type: ignore[attr-defined]
     found: dict[str, list[Tensor]] = {name: [] for name in names}
     wanted = [each for each in job.wanted if each.name in names]
-    with Forward(job.model, wanted) as forward:
+    with job.forward(wanted) as forward:
         for batch in job.source.some_batches(max(wish.samples for wish in wishes.values())):
             for rows, value in batch.groups:
                 for name, reduced in job.values(rows, value, forward, places).items():

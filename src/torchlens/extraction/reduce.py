@@ -10,6 +10,7 @@ frozen dataclasses that print as they are written, which is how a store remember
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -291,11 +292,12 @@ def checked(given: Any) -> list[Reduction]:
 
 def described(reductions: Sequence[Reduction]) -> str:
     """How a store remembers reductions: ours as they print, a function by its name and a hash of its code."""
-    return ", ".join(_described(reduction) for reduction in reductions)
+    return ", ".join(described_function(reduction) for reduction in reductions)
 
 
-def _described(reduction: Any) -> str:
-    if type(reduction).__module__ == __name__:
+def described_function(reduction: Any) -> str:
+    """A function for the plan: another one of the same name has other code."""
+    if dataclasses.is_dataclass(reduction):
         return repr(reduction)
     name = f"{getattr(reduction, '__module__', '')}.{getattr(reduction, '__qualname__', type(reduction).__qualname__)}"
     code = getattr(reduction, "__code__", None)

@@ -15,7 +15,9 @@ from ..bundle.shards import DTYPES
 from ..capture import rng
 from ..capture.changes import between
 from ..errors import ArgumentError, LayerNotFoundError, StoreError, TorchLensError, near
+from ..log.model_log import ModelLog
 from ..words import counted
+from . import edited
 from . import reduce as reductions
 from .fit import Unfitted, fit
 from .inputs import Batch, Given, Source, blamed, row_words, rows_in, seed_of, source_of
@@ -39,6 +41,7 @@ from .writer import Building, Writer
 T = TypeVar("T")
 
 Values = dict[str, Tensor]
+Running = Forward | edited.EditedForward
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,7 @@ class Job:
         self.source: Source = source_of(replace(given, inputs=inputs))
         self.ids: list[Id] | None = list(self.source.ids) if self.source.ids is not None else None
         self.calling = Calling(self.model)
+        self._base: ModelLog | None = None  # in which interventions look up labels
         self.wanted, self.reductions, self.plan = quietly(self._settle)
 
     def _settle(self) -> tuple[list[Wanted], dict[str, list[Reduction]], Plan]:
@@ -98,9 +102,9 @@ class Job:
             args, kwargs = self.calling(value)
             try:
                 rng.begin(seed_of(self.request.given.seed, rows[0]))
-                wanted = resolve(self.model, args, kwargs, self.request.layers)
+                wanted = self._resolve(args, kwargs)
                 rng.begin(seed_of(self.request.given.seed, rows[0]))
-                with Forward(self.model, wanted) as forward:
+                with self.forward(wanted) as forward:
                     values = forward(args, kwargs)
                 return rows, args, kwargs, forward.wanted, values
             except TorchLensError:
@@ -109,6 +113,19 @@ class Job:
                 if attempt == len(tries):
                     raise blamed(error, f"running the first batch, from {row_words(self.ids, rows[0])} on") from None
         raise AssertionError
+
+    def _resolve(self, args: list[Any], kwargs: dict[str, Any]) -> list[Wanted]:
+        layers, interventions = self.request.layers, self.request.interventions
+        if interventions is None:
+            return resolve(self.model, args, kwargs, layers)
+        wanted, self._base = edited.resolve_edited(self.model, args, kwargs, layers, interventions)
+        return wanted
+
+    def forward(self, wanted: list[Wanted]) -> Running:
+        """What runs batches."""
+        if self.request.interventions is None:
+            return Forward(self.model, wanted)
+        return edited.EditedForward(self.model, wanted, self.request.interventions, self._base)
 
     def _check_rows_first(
         self,
@@ -123,7 +140,7 @@ class Job:
             return
         args, kwargs = self.calling(batch.some(rows[:1]))
         try:
-            with Forward(self.model, wanted) as forward:
+            with self.forward(wanted) as forward:
                 alone = forward(args, kwargs)
         except Exception:
             return  # a model that takes no single sample
@@ -139,7 +156,7 @@ class Job:
             format=FORMAT,
             model=type(self.model).__name__,
             weights=hash_of_weights(self.model),
-            interventions="",
+            interventions=edited.described(request.interventions),
             inputs=hash_of_tensors(_leaves(inputs)),
             count=source.count,
             ids=hash_of_ids(self.ids) if self.ids is not None else None,
@@ -184,7 +201,7 @@ class Job:
         return quietly(partial(self._run, storage, is_due, advance))
 
     def _run(self, storage: Storage, is_due: Callable[[int], bool], advance: Callable[[int], None]) -> list[int]:
-        with Writer(storage) as writer, Forward(self.model, self.wanted) as forward:
+        with Writer(storage) as writer, self.forward(self.wanted) as forward:
             building: Building | None = None
             for batch in self.source.batches(self.plan.shard_rows, _once(is_due)):
                 self._check_count(batch)
@@ -205,7 +222,7 @@ class Job:
             how = f"there are more than the {count}" if stop > count else f"the inputs ended after {stop} of {count}"
             raise StoreError(f"{how} samples that were announced")
 
-    def _add(self, building: Building, batch: Batch, forward: Forward) -> None:
+    def _add(self, building: Building, batch: Batch, forward: Running) -> None:
         """Compute a batch into the shard that is being built."""
         failed = dict(batch.failed)
         for rows, value in batch.groups:
@@ -216,7 +233,7 @@ class Job:
         building.skipped.update({str(row): _said(failed[row]) for row in sorted(failed)})
 
     def _computed(
-        self, rows: list[int], value: Any, batch: Batch, forward: Forward, failed: dict[int, Exception]
+        self, rows: list[int], value: Any, batch: Batch, forward: Running, failed: dict[int, Exception]
     ) -> tuple[list[int], Values]:
         """The values of rows that run together; where samples may be skipped, without those that raise alone."""
         try:
@@ -234,7 +251,7 @@ class Job:
             return [], {}
         return left, self.values(left, batch.some(left), forward)
 
-    def _raise_alone(self, rows: list[int], batch: Batch, forward: Forward) -> dict[int, Exception]:
+    def _raise_alone(self, rows: list[int], batch: Batch, forward: Running) -> dict[int, Exception]:
         found: dict[int, Exception] = {}
         if batch.some is None:
             return found
@@ -247,7 +264,7 @@ class Job:
                     break
         return found
 
-    def values(self, rows: list[int], value: Any, forward: Forward, places: Mapping[str, int] | None = None) -> Values:
+    def values(self, rows: list[int], value: Any, forward: Running, places: Mapping[str, int] | None = None) -> Values:
         """The reduced values of rows that run together; with `places`, reduced only so far."""
         args, kwargs = self.calling(value)
         if rows_in([args, list(kwargs.values())]) != len(rows):

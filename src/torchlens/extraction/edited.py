@@ -1,0 +1,114 @@
+"""A forward pass with interventions that keeps the layers that are wanted.
+
+The light tracer edits nothing, so this is the full one: slower, and to the end of the model. The layers are those of
+`log_forward_pass(..., interventions=...)` for the same batch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..capture.within import trace_of
+from ..errors import LayerNotFoundError
+from ..log.apply_selection import apply_selection
+from ..log.interventions import live_edits, run_before
+from ..log.model_log import ModelLog
+from ..options import Options
+from ..selectors import Selection
+from .layers import Wanted
+from .plan import hash_of_tensors
+from .reduce import described_function
+
+
+class EditedForward:
+    """Runs a model on batches, with interventions. As `Forward`."""
+
+    def __init__(self, model: nn.Module, wanted: Sequence[Wanted], interventions: Any, base: ModelLog | None) -> None:
+        self._model, self._interventions, self._base = model, interventions, base
+        self.wanted = list(wanted)
+
+    def __enter__(self) -> EditedForward:
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        pass
+
+    def __call__(self, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Tensor]:
+        log = edited_log(
+            self._model, args, kwargs, [each.source for each in self.wanted], self._interventions, self._base
+        )
+        values: dict[str, Tensor] = {}
+        for place, wanted in enumerate(self.wanted):
+            (entry, *others) = log._lookup.single(wanted.source, quietly=True)
+            op = log._op(entry)
+            way = f"{op.label} {op.func_name} {op.containing_modules} {op.parent_layers}"
+            if others or op.activation is None or wanted.way not in ("", way):
+                raise LayerNotFoundError(
+                    f"{wanted.name}: the model took another way for this batch than for the first, and did not compute "
+                    "it in the same place"
+                )
+            self.wanted[place] = dataclasses.replace(wanted, way=way)
+            values[wanted.name] = op.activation
+        return values
+
+
+def edited_log(
+    model: nn.Module, args: list[Any], kwargs: dict[str, Any], layers: Any, interventions: Any, base: ModelLog | None
+) -> ModelLog:
+    """The log of an edited run that holds these layers."""
+    options = Options.checked(layers_to_save=layers)
+    edits = live_edits(model, interventions, base, False, partial(run_before, model, None, args, kwargs, options))
+    assert edits is not None
+    run = trace_of(model, None, args, kwargs, options, None, (edits,))
+    if run.error is not None:
+        raise run.error
+    log = ModelLog(run.trace)
+    edits.finish(log.graph)
+    apply_selection(log, run.chooser)
+    return log
+
+
+def resolve_edited(
+    model: nn.Module, args: list[Any], kwargs: dict[str, Any], layers: Any, interventions: Any
+) -> tuple[list[Wanted], ModelLog]:
+    """The values that the selectors mean in an edited run of this batch, and the run before it, without edits."""
+    base = run_before(model, None, args, kwargs, Options.checked(layers_to_save=None))
+    log = edited_log(model, args, kwargs, None, interventions, base)
+    found: dict[int, Wanted] = {}
+    for selector in Selection.checked(layers, "layers").selectors:
+        places = log._lookup.chosen(Selection((selector,)), "layers")
+        for place in places:
+            alone = len(places) == 1 and isinstance(selector, str)
+            label = log.graph.label(place)
+            name = str(selector) if alone else label
+            found.setdefault(place, Wanted(name, label, name, None, False, selector))
+    return list(found.values()), base
+
+
+def described(interventions: Mapping[Any, Any] | None) -> str:
+    """How a store remembers interventions: as they print, with a hash of the tensors in them."""
+    if interventions is None:
+        return ""
+    parts = []
+    for key, edit in interventions.items():
+        tensors = [(str(number), tensor) for number, tensor in enumerate(_tensors(edit))]
+        digest = f" #{hash_of_tensors(tensors)[:12]}" if tensors else ""
+        shown = "a tensor" if isinstance(edit, Tensor) else described_function(edit) if callable(edit) else repr(edit)
+        parts.append(f"{described_function(key) if callable(key) else key!r}: {shown}{digest}")
+    return "; ".join(parts)
+
+
+def _tensors(edit: Any) -> list[Tensor]:
+    """The tensors in an edit, wherever they are."""
+    if isinstance(edit, Tensor):
+        return [edit]
+    if isinstance(edit, (list, tuple)):
+        return [tensor for each in edit for tensor in _tensors(each)]
+    if dataclasses.is_dataclass(edit):
+        return [tensor for each in dataclasses.fields(edit) for tensor in _tensors(getattr(edit, each.name))]
+    return []
