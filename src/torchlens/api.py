@@ -209,7 +209,7 @@ def show_model_graph(
         vis_fold_repeats: draw identical blocks that follow each other once, with their number.
         module: the address of a submodule to show alone.
         vis_buffers: "never", "always", or "meaningful" to leave out those that torch's own layers keep for themselves.
-        vis_outpath: the file to write, "modelgraph.svg" by default.
+        vis_outpath: the file to write, "modelgraph.svg" by default; in a notebook none is left by default.
         vis_fileformat: "svg", "pdf", "png" or "dot"; taken from the path's ending if not given.
         vis_save_only: write the file and show nothing.
         vis_direction: "bottomup", "topdown" or "leftright".
@@ -218,7 +218,7 @@ def show_model_graph(
         vis_node_overrides, vis_edge_overrides, vis_module_overrides: other looks (`fill`, `line`, `font`, `pen`,
             `dashed`, `shape`, `label`, `tooltip`): a dict, or a function that returns one and is given the layer, the
             two layers of the edge, or the module.
-        renderer: "graphviz", "builtin", or "auto" for Graphviz where it is installed and can cope.
+        renderer: "builtin"; "graphviz" for Graphviz's layout, "auto" for that where it is installed and can cope.
     """
     from .draw.show import draw
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from ..aliases import ARGUMENTS
 from ..errors import ArgumentError, near
 from ..selectors import Selection
+from .notebook import in_notebook, temporary_folder
 from .output.formats import FORMATS
 from .view.options import Chosen, ViewOptions
 
@@ -19,7 +20,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "vis_direction": ("bottomup", "topdown", "leftright"),
     "vis_buffers": ("never", "meaningful", "always"),
     "vis_theme": ("light", "dark"),
-    "renderer": ("auto", "graphviz", "builtin"),
+    "renderer": ("builtin", "graphviz", "auto"),
 }
 _COLOR_BY = ("time", "memory", "flops")
 
@@ -38,7 +39,7 @@ class DrawOptions(ViewOptions):
     vis_outpath: Path = Path("modelgraph.svg")
     vis_fileformat: str = "svg"
     vis_save_only: bool = False
-    renderer: Literal["auto", "graphviz", "builtin"] = "auto"
+    renderer: Literal["builtin", "graphviz", "auto"] = "builtin"
 
     @classmethod
     def checked(cls, **arguments: Any) -> DrawOptions:
@@ -46,6 +47,8 @@ class DrawOptions(ViewOptions):
         arguments = _canonical(arguments, [field.name for field in fields(cls)])
         arguments["vis_buffers"] = _buffers(arguments.get("vis_buffers", "meaningful"))
         path, fileformat = _destination(arguments.get("vis_outpath"), arguments.get("vis_fileformat"))
+        if arguments.get("vis_outpath") is None and not arguments.get("vis_save_only") and in_notebook():
+            path = temporary_folder() / path.name
         arguments |= {"vis_outpath": path, "vis_fileformat": fileformat}
         for name, choices in {**_CHOICES, "vis_fileformat": tuple(FORMATS)}.items():
             if name in arguments and arguments[name] not in choices:

@@ -15,6 +15,7 @@ from torch import nn
 from ..capture.session import modules_of
 from ..errors import LayerNotFoundError, near
 from ..selectors import Modules, Selection, modules_chosen
+from .notebook import in_notebook
 from .options import DrawOptions, check_writable
 from .output.formats import FORMATS
 from .output.render import check_renderer, render
@@ -105,12 +106,6 @@ class InlinePicture:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
         return {"image/svg+xml": self._svg, "text/plain": self._text}
-
-
-def in_notebook() -> bool:
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return shell is not None and getattr(shell, "kernel", None) is not None
 
 
 def _display(picture: InlinePicture) -> None:

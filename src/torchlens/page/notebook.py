@@ -10,7 +10,8 @@ from typing import Any
 
 from ..draw.options import DrawOptions
 from ..draw.output.formats import FORMATS
-from ..draw.show import in_notebook, open_in_viewer
+from ..draw.notebook import in_notebook
+from ..draw.show import open_in_viewer
 from ..draw.view.build import make_view
 from ..draw.view.drawable import Drawable
 from ..errors import ArgumentError

@@ -226,6 +226,25 @@ def test_in_a_notebook_the_picture_is_inline(fileformat: str, notebook: list[Any
     assert str(path) in repr(picture)
 
 
+def test_in_a_notebook_no_file_is_left_where_nobody_asked_for_one(
+    notebook: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = log_of(DemoNetwork).draw()
+    assert path.name == "modelgraph.svg" and path.exists() and not list(tmp_path.iterdir()) and len(notebook) == 1
+    log_of(DemoNetwork).draw(vis_save_only=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["modelgraph.svg"] and len(notebook) == 1
+
+
+def test_the_built_in_layout_is_the_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(graphviz, "is_there", lambda: True)
+    monkeypatch.setattr(graphviz, "render", lambda *args: b"Graphviz")
+    log = log_of(DemoNetwork)
+    assert MARKS["svg"] in log.draw(vis_outpath=tmp_path / "a.svg", vis_save_only=True).read_bytes()[:200]
+    asked = log.draw(vis_outpath=tmp_path / "b.svg", vis_save_only=True, renderer="graphviz")
+    assert asked.read_bytes() == b"Graphviz"
+
+
 def test_big_graphs_start_collapsed_in_a_notebook_and_say_so(notebook: list[Any], tmp_path: Path) -> None:
     model = Stack(*(Block() for _ in range(60)))
     log = tl.get_model_metadata(model, [torch.rand(2, 4), torch.rand(2, 4)])
