@@ -8,9 +8,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from ..draw.notebook import in_notebook
 from ..draw.options import DrawOptions
 from ..draw.output.formats import FORMATS
-from ..draw.notebook import in_notebook
 from ..draw.show import open_in_viewer
 from ..draw.view.build import make_view
 from ..draw.view.drawable import Drawable
