@@ -339,10 +339,10 @@ def argument_values(call: Call) -> list[tuple[int | str, Value]]:
     for position, argument in enumerate(call.args):
         if type(argument) is Value:
             found.append((position, argument))
-        elif type(argument) not in _NUMBERS_AND_WORDS:
+        elif type(argument) not in NUMBERS_AND_WORDS:
             found += [(position, value) for value in values_in(argument)]
     for name, argument in call.kwargs.items():
-        if name != "out" and type(argument) not in _NUMBERS_AND_WORDS:
+        if name != "out" and type(argument) not in NUMBERS_AND_WORDS:
             found += [(name, value) for value in values_in(argument)]
     return found
 
@@ -352,7 +352,7 @@ def values_in(argument: Any) -> list[Value]:
     if isinstance(argument, Value):
         return [argument]
     if isinstance(argument, (tuple, list)):
-        return [value for member in argument for value in values_in(member)]
+        return [value for member in argument if type(member) not in NUMBERS_AND_WORDS for value in values_in(member)]
     if isinstance(argument, dict):
         return values_in(list(argument.values()))
     if isinstance(argument, slice):
@@ -361,4 +361,4 @@ def values_in(argument: Any) -> list[Value]:
 
 
 #: What holds no values; asked for every argument.
-_NUMBERS_AND_WORDS = {int, float, bool, str, type(None)}
+NUMBERS_AND_WORDS = {int, float, bool, str, type(None)}

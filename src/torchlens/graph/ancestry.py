@@ -1,8 +1,12 @@
-"""Who descends from whom, and how far apart: over plain lists of neighbours."""
+"""Who descends from whom, and how far apart: over lists of neighbours, or arrays of edges."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from .program import Edges
 
 Neighbours = Sequence[Sequence[int]]
 
@@ -19,6 +23,25 @@ def reached(starts: Iterable[int], neighbours: Neighbours) -> list[bool]:
                 seen[neighbour] = True
                 stack.append(neighbour)
     return seen
+
+
+def unreached(starts: Iterable[int], back: Edges, forth: Edges) -> set[int]:
+    """Which nodes can't be reached from `starts` by going `forth`: usually few, and found without a look at the rest.
+
+    They are those that nothing leads to, and those that only such nodes lead to, but for the starts themselves.
+    """
+    waiting = back.counts  # for so many nodes to turn out to be unreached
+    begun = set(starts)
+    found = set(np.flatnonzero(waiting == 0).tolist()) - begun
+    stack = list(found)
+    while stack:
+        node = stack.pop()
+        for neighbour in forth.sources[forth.heads[node] : forth.heads[node + 1]].tolist():
+            waiting[neighbour] -= 1
+            if not waiting[neighbour] and neighbour not in begun:
+                found.add(neighbour)
+                stack.append(neighbour)
+    return found
 
 
 def distances(origins: Iterable[int], sources: Neighbours, order: Iterable[int]) -> list[tuple[int, int] | None]:

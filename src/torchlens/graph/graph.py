@@ -6,6 +6,8 @@ from copy import deepcopy
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from ..capture.records import Trace, Value
 from ..capture.surroundings import without_collector
 from . import ancestry
@@ -16,6 +18,7 @@ from .layers import group_layers
 from .link import link_entries
 from .module_tree import ModuleTree
 from .orphans import drop_orphans
+from .program import Edges, Ints
 
 #: From records to graph. Each fills in what the next ones need.
 PASSES = (link_entries, drop_orphans, group_layers, name_layers)
@@ -30,14 +33,12 @@ class Graph:
     """
 
     entries: list[Value]
-    parents: list[tuple[int, ...]]  # distinct, in argument order
-    children: list[list[int]]  # in execution order
+    made_by: Ints  # the call that made each entry, -1 for none
+    edges: Edges  # from parents to entries
     params: list[tuple[Value, ...]]  # those that each call works with, by call
-    layers: list[int]  # the layer that each entry is a pass of
-    passes: list[int]  # which pass; the first is 1
-    layer_entries: list[list[int]]  # the entries of each layer, by pass
+    layer_of: Ints  # the layer that each entry is a pass of
+    pass_of: Ints  # which pass; the first is 1
     layer_types: list[str]  # by layer
-    layer_labels: list[str]  # by layer
     layer_type_nums: list[int]  # by layer
 
     def __init__(self, trace: Trace) -> None:
@@ -57,7 +58,57 @@ class Graph:
         """The label of an entry, with the pass if its layer has several."""
         layer = self.layers[place]
         label = self.layer_labels[layer]
-        return label if len(self.layer_entries[layer]) == 1 else f"{label}:{self.passes[place]}"
+        return label if self.num_passes[layer] == 1 else f"{label}:{self.passes[place]}"
+
+    # The arrays as lists, made when they are asked for.
+
+    @cached_property
+    def parents(self) -> list[tuple[int, ...]]:
+        """The parents of each entry: distinct, in argument order."""
+        return list(map(tuple, self.edges.lists()))
+
+    @cached_property
+    def children(self) -> list[list[int]]:
+        """The children of each entry, in execution order."""
+        return self.edges.turned().lists()
+
+    @cached_property
+    def layers(self) -> list[int]:
+        """The layer that each entry is a pass of."""
+        layers: list[int] = self.layer_of.tolist()
+        return layers
+
+    @cached_property
+    def passes(self) -> list[int]:
+        """Which pass of its layer each entry is; the first is 1."""
+        passes: list[int] = self.pass_of.tolist()
+        return passes
+
+    @property
+    def is_branching(self) -> bool:
+        """Does any entry feed more than one other?"""
+        return bool((np.bincount(self.edges.sources) > 1).any())
+
+    @property
+    def first_entries(self) -> Ints:
+        """The first pass of each layer."""
+        return np.flatnonzero(self.pass_of == 1)
+
+    @cached_property
+    def num_passes(self) -> list[int]:
+        """How many passes each layer has."""
+        counts: list[int] = np.bincount(self.layer_of).tolist()
+        return counts
+
+    @cached_property
+    def layer_entries(self) -> list[list[int]]:
+        """The entries of each layer, by pass."""
+        return Edges.of(np.bincount(self.layer_of), np.argsort(self.layer_of, kind="stable")).lists()
+
+    @cached_property
+    def layer_labels(self) -> list[str]:
+        names = zip(self.layer_types, self.layer_type_nums, strict=True)
+        return [f"{layer_type}_{number}_{layer}" for layer, (layer_type, number) in enumerate(names)]
 
     @cached_property
     def layer_numbers(self) -> dict[str, int]:
@@ -91,19 +142,19 @@ class Graph:
 
     @cached_property
     def from_input(self) -> list[bool]:
-        return ancestry.reached(self._with_role("input"), self.children)
+        return ancestry.reached(self.with_role("input"), self.children)
 
     @cached_property
     def to_output(self) -> list[bool]:
-        return ancestry.reached(self._with_role("output"), self.parents)
+        return ancestry.reached(self.with_role("output"), self.parents)
 
     @cached_property
     def distances_from_input(self) -> list[tuple[int, int] | None]:
-        return ancestry.distances(self._with_role("input"), self.parents, range(len(self.entries)))
+        return ancestry.distances(self.with_role("input"), self.parents, range(len(self.entries)))
 
     @cached_property
     def distances_from_output(self) -> list[tuple[int, int] | None]:
-        return ancestry.distances(self._with_role("output"), self.children, range(len(self.entries) - 1, -1, -1))
+        return ancestry.distances(self.with_role("output"), self.children, range(len(self.entries) - 1, -1, -1))
 
     @cached_property
     def costs(self) -> list[Cost]:
@@ -118,5 +169,6 @@ class Graph:
                 costs.append(count(call.function.name, call.args, call.kwargs, shapes))
         return costs
 
-    def _with_role(self, role: str) -> list[int]:
+    def with_role(self, role: str) -> list[int]:
+        """The entries that are inputs, outputs, ..."""
         return [place for place, value in enumerate(self.entries) if value.role == role]

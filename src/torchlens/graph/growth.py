@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .program import Ints, Program, number_by_first_use
+from .program import Ints, Program, number_by_first_use, ranks
 
 
 class _Sights(NamedTuple):
@@ -54,20 +54,11 @@ def _look_around(program: Program, places: Ints) -> _Sights:
     lines = number_by_first_use(viewers * len(kinds) + kinds)
     once = np.sort(np.unique(lines * size + targets, return_index=True)[1])
     viewers, targets, kinds, lines = viewers[once], targets[once], kinds[once], lines[once]
-    spots = number_by_first_use(kinds * len(kinds) + _ranks(lines))
+    spots = number_by_first_use(kinds * len(kinds) + ranks(lines))
     order = np.argsort(viewers, kind="stable")
     heads = np.searchsorted(viewers[order], np.arange(2 * size + 1))
     targets, spots, viewers = targets[order], spots[order], viewers[order] % size
     return _Sights(heads.tolist(), targets.tolist(), spots.tolist(), viewers.tolist(), len(kinds) + 1)
-
-
-def _ranks(values: Ints) -> Ints:
-    """Return how many times each value occurred before."""
-    order = np.argsort(values, kind="stable")
-    ordered = values[order]
-    ranks = np.empty(len(values), np.int64)
-    ranks[order] = np.arange(len(values)) - np.searchsorted(ordered, ordered)
-    return ranks
 
 
 class _Growth:

@@ -12,12 +12,10 @@ if TYPE_CHECKING:
 
 def name_layers(graph: Graph) -> None:
     """Number the layers in order of first appearance, all together and by type."""
-    calls = graph.trace.calls
-    counts: dict[str, int] = {}
-    graph.layer_types, graph.layer_labels, graph.layer_type_nums = [], [], []
-    for number, members in enumerate(graph.layer_entries):
-        layer_type = layer_type_of(graph.entries[members[0]], calls)
-        type_num = counts[layer_type] = counts.get(layer_type, 0) + 1
-        graph.layer_types.append(layer_type)
-        graph.layer_type_nums.append(type_num)
-        graph.layer_labels.append(f"{layer_type}_{type_num}_{number}")
+    calls, entries = graph.trace.calls, graph.entries
+    graph.layer_types = [layer_type_of(entries[first], calls) for first in graph.first_entries.tolist()]
+    counts = dict.fromkeys(graph.layer_types, 0)
+    graph.layer_type_nums = []
+    for layer_type in graph.layer_types:
+        counts[layer_type] = number = counts[layer_type] + 1
+        graph.layer_type_nums.append(number)

@@ -6,25 +6,31 @@ This file says when two operations are equal; `recurrence.py` finds the layers f
 from __future__ import annotations
 
 from collections.abc import Hashable
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from ..capture.records import Call, Value
-from .recurrence import find_layers
+import numpy as np
+
+from ..capture.records import NUMBERS_AND_WORDS, Call, Value
+from .program import Ints, ranks
+from .recurrence import layers_of
 
 if TYPE_CHECKING:
     from .graph import Graph
+
+#: Parts of a call, in a third of the time that asking for each by name takes.
+_called = itemgetter(*map(Call._fields.index, ("function", "args", "kwargs")))
+_outputs = itemgetter(Call._fields.index("outputs"))
 
 
 def group_layers(graph: Graph) -> None:
     """Give every entry its layer and its pass."""
     keys, param_keys = _keys(graph)
-    repeats = _may_repeat(keys, param_keys)
-    graph.layers = find_layers(keys, param_keys, graph.parents) if repeats else list(range(len(keys)))
-    graph.layer_entries = [[] for _ in range(max(graph.layers, default=-1) + 1)]
-    graph.passes = []
-    for place, layer in enumerate(graph.layers):
-        graph.layer_entries[layer].append(place)
-        graph.passes.append(len(graph.layer_entries[layer]))
+    if _may_repeat(keys.tolist(), param_keys.tolist()):
+        graph.layer_of = layers_of(keys, param_keys, graph.edges)
+    else:
+        graph.layer_of = np.arange(len(keys))
+    graph.pass_of = ranks(graph.layer_of) + 1
 
 
 def _may_repeat(keys: list[int], param_keys: list[int]) -> bool:
@@ -44,43 +50,67 @@ def _may_repeat(keys: list[int], param_keys: list[int]) -> bool:
     return False
 
 
-def _keys(graph: Graph) -> tuple[list[int], list[int]]:
+def _keys(graph: Graph) -> tuple[Ints, Ints]:
     """For each entry a number that equal operations share, and one that uses of the same parameters share."""
-    calls = graph.trace.calls
+    calls, made_by = graph.trace.calls, graph.made_by
     numbers: dict[Hashable, int] = {}
-    call_keys = [numbers.setdefault(_call_key(call), len(numbers)) for call in calls]
-    _neutralise_indices(calls, call_keys, numbers)
-    keys, param_keys = [], []
-    for value in graph.entries:
-        if value.call < 0 or value.role == "output":
-            keys.append(-1)
-            param_keys.append(-1)
-            continue
-        call = calls[value.call]
-        key = call_keys[value.call]
-        which = call.outputs.index(value) if len(call.outputs) > 1 else 0
-        keys.append(numbers.setdefault((key, which), len(numbers)) if which else key)
-        used = graph.params[value.call]
-        if not used:
-            param_keys.append(-1)
-            continue
-        shared = ("params", call.function.name, tuple([param.index for param in used]), which)
-        param_keys.append(numbers.setdefault(shared, len(numbers)))
+    keys = np.array([*_call_keys(calls, numbers), -1], np.int64)[made_by]  # what no call made is equal to nothing
+    keys[graph.with_role("output")] = -1
+    places = np.flatnonzero(keys >= 0)
+    which = _places_in_results(graph, places)
+    for place, result in which.items():
+        keys[place] = numbers.setdefault((int(keys[place]), result), len(numbers))
+    param_keys = np.full(len(keys), -1)
+    used = np.array([bool(params) for params in graph.params], np.bool_)
+    for place in places[used[made_by[places]]].tolist():
+        number = made_by[place]
+        params = tuple([param.index for param in graph.params[number]])
+        shared = ("params", calls[number].function.name, params, which.get(place, 0))
+        param_keys[place] = numbers.setdefault(shared, len(numbers))
     return keys, param_keys
+
+
+def _places_in_results(graph: Graph, places: Ints) -> dict[int, int]:
+    """Which of the results of its call an entry is, if it is not the first."""
+    calls, entries = graph.trace.calls, graph.entries
+    several = np.fromiter((len(outputs) > 1 for outputs in map(_outputs, calls)), np.bool_, len(calls))
+    among = places[several[graph.made_by[places]]].tolist()
+    found = {place: calls[entries[place].call].outputs.index(entries[place]) for place in among}
+    return {place: result for place, result in found.items() if result}
 
 
 # ---- equality -------------------------------------------------------------------------------------------------
 
 
-def _call_key(call: Call) -> Hashable:
-    args = tuple([_frozen(argument) for argument in call.args])
-    if not call.kwargs:
-        return (call.function.name, args)
-    return (call.function.name, args, tuple([(name, _frozen(a)) for name, a in call.kwargs.items()]))
-
-
 class _Tensor:
     """Stands for any tensor: which one it is does not matter for equality."""
+
+
+class _Keywords:
+    """Stands before the keyword arguments."""
+
+
+def _call_keys(calls: list[Call], numbers: dict[Hashable, int]) -> list[int]:
+    """A number for each call that equal calls share."""
+    keys, indexing = [], []
+    for number, (function, args, kwargs) in enumerate(map(_called, calls)):
+        name = function.name
+        key: list[Hashable] = [name]
+        for argument in args:
+            kind = type(argument)
+            if kind is Value:
+                key.append(_Tensor)
+            elif kind is int:
+                key.append(argument)
+            else:
+                key.append((kind, argument) if kind in NUMBERS_AND_WORDS else _frozen(argument))
+        if kwargs:
+            key.append((_Keywords, *[(keyword, _frozen(argument)) for keyword, argument in kwargs.items()]))
+        keys.append(numbers.setdefault(tuple(key), len(numbers)))
+        if name in _INDEX_ARGUMENTS:
+            indexing.append(number)
+    _neutralise_indices(calls, indexing, keys, numbers)
+    return keys
 
 
 def _frozen(argument: Any) -> Hashable:
@@ -110,21 +140,25 @@ _INDEX_ARGUMENTS = {
 }
 
 
-def _neutralise_indices(calls: list[Call], keys: list[int], numbers: dict[Hashable, int]) -> None:
+def _neutralise_indices(calls: list[Call], indexing: list[int], keys: list[int], numbers: dict[Hashable, int]) -> None:
     """`x[:, t]` in a loop has another index at every step, but is one operation of the loop.
 
     Where one call site indexes with different numbers, they are left out of the key and the site is put in.
     """
+    without_index: dict[int, Hashable] = {}  # by key, which says what it is
     sites: dict[Hashable, list[int]] = {}
-    for number, call in enumerate(calls):
-        if call.function.name in _INDEX_ARGUMENTS and call.site:
-            code, instruction = call.site[:2]
-            sites.setdefault((id(code), instruction, _key_without_index(call)), []).append(number)
-    for site, places in sites.items():
-        if len({keys[place] for place in places}) > 1:
-            key = numbers.setdefault(("site", site), len(numbers))
-            for place in places:
-                keys[place] = key
+    for number in indexing:
+        site, key = calls[number].site, keys[number]
+        if site:
+            if key not in without_index:
+                shape = _key_without_index(calls[number])
+                without_index[key] = numbers.setdefault(("without index", shape), len(numbers))
+            sites.setdefault((id(site[0]), site[1], without_index[key]), []).append(number)
+    for place, members in sites.items():
+        if len({keys[number] for number in members}) > 1:
+            key = numbers.setdefault(("site", place), len(numbers))
+            for number in members:
+                keys[number] = key
 
 
 def _key_without_index(call: Call) -> Hashable:

@@ -2,43 +2,66 @@
 
 from __future__ import annotations
 
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
 
-from ..capture.records import Trace, Value, argument_values
+import numpy as np
+
+from ..capture.records import NUMBERS_AND_WORDS, Call, Trace, Value, argument_values
+from .program import Edges
 
 if TYPE_CHECKING:
     from .graph import Graph
 
+#: The arguments of a call, in a third of the time that `call.args` and `call.kwargs` take.
+_arguments = itemgetter(Call._fields.index("args"), Call._fields.index("kwargs"))
+
 
 def link_entries(graph: Graph) -> None:
     """Every value becomes an entry; its parents are the values among the arguments of the call that made it."""
-    entries = graph.trace.values
-    parents: list[tuple[int, ...]] = []
-    graph.params = []
-    for call in graph.trace.calls:
-        values = [value for _, value in argument_values(call)]
-        indexes = [value.index for value in values if value.role != "param"]
-        parents.append(tuple(indexes) if len(indexes) < 2 else tuple(dict.fromkeys(indexes)))
-        graph.params.append(_params_among(values, graph.trace))
-    graph.entries = list(entries)
-    graph.parents = [parents[value.call] if value.call >= 0 else () for value in entries]
-    graph.children = children_of(graph.parents)
+    trace = graph.trace
+    graph.entries = list(trace.values)
+    graph.made_by = np.fromiter(map(attrgetter("call"), trace.values), np.int64, len(trace.values))
+    by_call = _parents_by_call(graph)
+    graph.edges = by_call.into(np.where(graph.made_by >= 0, graph.made_by, len(trace.calls)))
 
 
-def _params_among(values: list[Value], trace: Trace) -> tuple[Value, ...]:
-    """The parameters among the values that a call works with; also those that an earlier call has changed."""
-    found: list[Value] = []
+def _parents_by_call(graph: Graph) -> Edges:
+    """The values that each call works with, by index; a last row, without any, for what no call made."""
+    trace = graph.trace
+    graph.params = [()] * len(trace.calls)
+    counts, sources = [], []
+    for number, (args, kwargs) in enumerate(map(_arguments, trace.calls)):
+        indexes: list[int] = []
+        params: tuple[Value, ...] = ()
+        plain = not kwargs
+        for argument in args:
+            if type(argument) is Value:
+                if argument.role == "param":
+                    params += (argument,)
+                else:
+                    indexes.append(argument.index)
+                    plain = plain and (argument.address is None or argument.role != "op")
+            elif type(argument) not in NUMBERS_AND_WORDS:
+                plain = False
+        if not plain:
+            indexes, params = _worked_with(trace.calls[number], trace)
+        if len(indexes) > 1:
+            indexes = list(dict.fromkeys(indexes))
+        if params:
+            graph.params[number] = params
+        sources += indexes
+        counts.append(len(indexes))
+    return Edges.of(np.array([*counts, 0], np.int64), np.array(sources, np.int64))
+
+
+def _worked_with(call: Call, trace: Trace) -> tuple[list[int], tuple[Value, ...]]:
+    """The values that a call works with, by index, and the parameters; also those that an earlier call has changed."""
+    values = [value for _, value in argument_values(call)]
+    params: list[Value] = []
     for value in values:
         if value.role == "param":
-            found.append(value)
+            params.append(value)
         elif value.address is not None and value.role == "op":
-            found += [param for param in trace.params if param.address == value.address]
-    return tuple(found)
-
-
-def children_of(parents: list[tuple[int, ...]]) -> list[list[int]]:
-    children: list[list[int]] = [[] for _ in parents]
-    for node, its_parents in enumerate(parents):
-        for parent in its_parents:
-            children[parent].append(node)
-    return children
+            params += [param for param in trace.params if param.address == value.address]
+    return [value.index for value in values if value.role != "param"], tuple(params)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .program import Ints, Program, number_by_first_use
+from .program import Ints, Program, number_by_first_use, ranges
 
 # Loops with a body of up to this many operations are searched exhaustively, one array comparison per length.
 EXHAUSTIVE_PERIOD = 64
@@ -39,6 +39,9 @@ class _Run(NamedTuple):
 
 def fold_loops(program: Program) -> Ints:
     """Return for each operation its place: the first operation it is a repetition of by rule 3, or itself."""
+    runs = _LoopFinder(program).runs()
+    if not runs:
+        return np.arange(program.size)
     root = list(range(program.size))
 
     def find(i: int) -> int:
@@ -47,7 +50,7 @@ def fold_loops(program: Program) -> Ints:
             i = root[i]
         return i
 
-    for period, start, stop in _choose_loops(_LoopFinder(program).runs(), program.size):
+    for period, start, stop in _choose_loops(runs, program.size):
         for i in range(start + period, stop):
             earlier, later = sorted((find(i - period), find(i)))
             root[later] = earlier
@@ -136,12 +139,12 @@ class _LoopFinder:
         firsts, lengths = self._equal_stretches(period)
         if not len(firsts):
             return []
-        before = _ranges(firsts, lengths)  # the operations that are repeated one period later
+        before = ranges(firsts, lengths)  # the operations that are repeated one period later
         earliest = np.repeat(firsts, lengths)
         counts = self.program.heads[before + 1] - self.program.heads[before]
         which = np.repeat(np.arange(len(before)), counts)
-        old = self.program.sources[_ranges(self.program.heads[before], counts)]
-        new = self.program.sources[_ranges(self.program.heads[before + period], counts)]
+        old = self.program.sources[ranges(self.program.heads[before], counts)]
+        new = self.program.sources[ranges(self.program.heads[before + period], counts)]
         limit = np.where(new - old == period, 0, np.maximum(old, new - period) + 1)
         if period == 1:
             another_operand = (new != old) & (new != before[which])
@@ -167,11 +170,13 @@ class _LoopFinder:
     def _feeds_itself(self, start: int, period: int) -> bool:
         """Whether an operation of the second pass depends on the same operation of the first pass."""
         second = start + period
+        heads = self.program.heads[second : second + period + 1].tolist()
+        sources = self.program.sources[heads[0] : heads[-1]].tolist()
         bits: dict[int, int] = {}  # values of the first pass that the second one reads
         depends: list[int] = []  # for each operation of the second pass, the bits it depends on
-        for i in range(second, second + period):
+        for begin, end in pairwise(heads):
             mask = 0
-            for parent in self.program.parents[i]:
+            for parent in sources[begin - heads[0] : end - heads[0]]:
                 if parent >= second:
                     mask |= depends[parent - second]
                 elif parent >= start and (parent in bits or len(bits) < FOLLOWED_VALUES):
@@ -208,9 +213,3 @@ class _LoopFinder:
         wider = np.zeros(self.program.size, np.bool_)
         wider[starts[explained]] = wider[first] = wider[second] = True
         return np.flatnonzero(wider), second - first
-
-
-def _ranges(starts: Ints, counts: Ints) -> Ints:
-    """Join the ranges [start, start + count) into one array."""
-    ends = np.cumsum(counts)
-    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)

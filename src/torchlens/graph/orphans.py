@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ..capture.functions import HIDDEN_READS
-from .ancestry import reached
-from .link import children_of
+from .ancestry import unreached
+from .program import Ints
 
 if TYPE_CHECKING:
     from .graph import Graph
@@ -21,19 +23,17 @@ def drop_orphans(graph: Graph) -> None:
     trace = graph.trace
     if not trace.complete:
         return
-    inputs = [i for i, value in enumerate(graph.entries) if value.role == "input"]
-    ends = [i for i, value in enumerate(graph.entries) if value.role == "output"]
-    reads = [event for event in trace.events if event.function not in HIDDEN_READS]
-    ends += [v.index for event in reads for v in event.values if v.role != "param" and v.index >= 0]
-    from_input = reached(inputs, graph.children)
-    to_end = reached(ends, graph.parents)
-    keep = [i for i in range(len(graph.entries)) if from_input[i] or to_end[i]]
-    if len(keep) < len(graph.entries):
-        _keep_only(graph, keep)
+    forth = graph.edges.turned()
+    drop = unreached(graph.with_role("input"), graph.edges, forth)
+    if drop:
+        reads = [event for event in trace.events if event.function not in HIDDEN_READS]
+        ends = [v.index for event in reads for v in event.values if v.role != "param" and v.index >= 0]
+        drop &= unreached(graph.with_role("output") + ends, forth, graph.edges)
+    if drop:
+        _keep_only(graph, np.delete(np.arange(len(graph.entries)), sorted(drop)))
 
 
-def _keep_only(graph: Graph, keep: list[int]) -> None:
-    new_place = {old: new for new, old in enumerate(keep)}
-    graph.entries = [graph.entries[old] for old in keep]
-    graph.parents = [tuple([new_place[parent] for parent in graph.parents[old] if parent in new_place]) for old in keep]
-    graph.children = children_of(graph.parents)
+def _keep_only(graph: Graph, keep: Ints) -> None:
+    graph.entries = [graph.entries[old] for old in keep.tolist()]
+    graph.made_by = graph.made_by[keep]
+    graph.edges = graph.edges.among(keep)

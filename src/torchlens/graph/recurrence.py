@@ -29,9 +29,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from .growth import grow_layers
 from .loops import fold_loops
-from .program import Program, number_by_first_use
+from .program import Edges, Ints, Program, number_by_first_use
 
 
 def find_layers(keys: Sequence[int], param_keys: Sequence[int], parents: Sequence[Sequence[int]]) -> list[int]:
@@ -43,10 +45,16 @@ def find_layers(keys: Sequence[int], param_keys: Sequence[int], parents: Sequenc
     argument order. Equal `keys` mean the same function with the same other arguments; -1 is equal to nothing.
     Equal `param_keys` mean the same function with the same parameters; -1 is an operation without parameters.
     """
+    found = layers_of(np.array(keys, np.int64), np.array(param_keys, np.int64), Edges.read(parents))
+    layers: list[int] = found.tolist()
+    return layers
+
+
+def layers_of(keys: Ints, param_keys: Ints, edges: Edges) -> Ints:
+    """The same over arrays."""
     if not len(keys):
-        return []
-    program = Program.read(keys, param_keys, parents)
+        return keys
+    program = Program.read(keys, param_keys, edges)
     places = fold_loops(program)
     layers = grow_layers(program, places)
-    numbers: list[int] = number_by_first_use(layers).tolist()
-    return numbers
+    return number_by_first_use(layers)

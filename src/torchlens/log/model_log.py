@@ -292,12 +292,12 @@ class ModelLog(Tabular, Aliased):
     @property
     def max_recurrent_loops(self) -> int:
         """The most passes that a layer has."""
-        return max((len(entries) for entries in self.graph.layer_entries), default=1)
+        return max(self.graph.num_passes, default=1)
 
     @property
     def is_branching(self) -> bool:
         """Does any operation feed more than one other?"""
-        return any(len(children) > 1 for children in self.graph.children)
+        return self.graph.is_branching
 
     @property
     def has_conditional_branching(self) -> bool:
@@ -394,10 +394,11 @@ class ModelLog(Tabular, Aliased):
     def _param_tensors_by_layer(self) -> dict[int, int]:
         """How many parameter tensors each layer works with; layers without are left out."""
         counts: dict[int, int] = {}
-        for layer, places in enumerate(self.graph.layer_entries):
-            value = self.graph.entries[places[0]]
-            if value.role == "op" and self.graph.params[value.call]:
-                counts[layer] = len(self.graph.params[value.call])
+        entries, params = self.graph.entries, self.graph.params
+        for layer, place in enumerate(self.graph.first_entries.tolist()):
+            value = entries[place]
+            if value.role == "op" and params[value.call]:
+                counts[layer] = len(params[value.call])
         return counts
 
     @property
