@@ -217,9 +217,11 @@ class KnownGraph(Protocol):
 
     trace: Any
     entries: Any
-    layers: Any  # the layer of each entry
-    parents: Any
 
+    @property
+    def layers(self) -> Any: ...  # the layer of each entry
+    @property
+    def parents(self) -> Any: ...
     @property
     def layer_labels(self) -> Sequence[str]: ...
     @property

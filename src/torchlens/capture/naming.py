@@ -29,7 +29,8 @@ def layer_type_of(value: Value, calls: list[Call]) -> str:
     if fixed is not None:
         return fixed
     call = calls[value.call]
-    return layer_type_at(call.function, call.site)
+    function = call.function
+    return layer_type_at(function, call.site) if function.name in _DIVISIONS else function.layer_type
 
 
 def layer_type_at(function: Function, site: Site) -> str:

@@ -166,11 +166,12 @@ class Value:
     @property
     def nbytes(self) -> int:
         """Elements times their size; 0 for a nested tensor that was not saved, whose shape does not tell."""
-        if isinstance(self.kept, Tensor) and (self._facts is None or self.kept.is_nested):
-            return self.kept.numel() * self.kept.element_size()
+        kept = self.kept
+        if isinstance(kept, Tensor) and (self._facts is None or kept.is_nested):
+            return kept.numel() * kept.element_size()
         shape, dtype, _ = self.facts
         if -1 in shape or not _NUMBERS.issuperset(map(type, shape)):  # jagged: one size is a symbol
-            return self.kept.nbytes if isinstance(self.kept, Stored) else 0
+            return kept.nbytes if isinstance(kept, Stored) else 0
         return shape.numel() * dtype.itemsize
 
     def __repr__(self) -> str:

@@ -91,10 +91,14 @@ class _Growth:
         queue = deque(chain(seeds, (place + size for place in seeds)))
         while queue:
             row = queue.popleft()
+            if heads[row] == heads[row + 1]:
+                continue
             place = row % size
             base = layer[place] * spot_count
             for sight in range(heads[row], heads[row + 1]):
                 first = standing.setdefault(base + spots[sight], sight)
+                if first == sight:
+                    continue
                 one, other = targets[first], targets[sight]
                 if layer[one] != layer[other]:
                     # `other` ran as long after `one` as this pass ran after the pass next to `one`.
@@ -105,9 +109,11 @@ class _Growth:
 
     def _join(self, one: int, other: int, later: int) -> list[int]:
         """Unite two layers, the clock of the other set `later`; return the places that have to look around."""
-        pair = min(one, other) * self.size + max(one, other)
+        pair = one * self.size + other if one < other else other * self.size + one
         if pair in self.apart:
             return []
+        if other not in self.members and len(self.members.get(one, ())) > 1:
+            return self._take(one, other, later, pair)
         keep, move = one, other
         if len(self._open(keep)) < len(self._open(move)):
             keep, move, later = move, keep, -later
@@ -123,6 +129,18 @@ class _Growth:
         newcomers = moved if len(kept) > 1 else kept + moved
         kept.extend(self.members.pop(move))
         return newcomers
+
+    def _take(self, layer: int, place: int, later: int, pair: int) -> list[int]:
+        """Unite a layer with a single place, as above: that is most of the work."""
+        clock = self.clock[place] + later
+        tick = clock * self.size + layer
+        if tick in self.ticks:
+            self.apart.add(pair)
+            return []
+        self.ticks.add(tick)
+        self.layer[place], self.clock[place] = layer, clock
+        self.members[layer].append(place)
+        return [place]
 
     def _open(self, layer: int) -> list[int]:
         """Return the members of a layer, also of one that is still a single place."""

@@ -61,12 +61,14 @@ def _keys(graph: Graph) -> tuple[Ints, Ints]:
     for place, result in which.items():
         keys[place] = numbers.setdefault((int(keys[place]), result), len(numbers))
     param_keys = np.full(len(keys), -1)
-    used = np.array([bool(params) for params in graph.params], np.bool_)
-    for place in places[used[made_by[places]]].tolist():
-        number = made_by[place]
-        params = tuple([param.index for param in graph.params[number]])
-        shared = ("params", calls[number].function.name, params, which.get(place, 0))
-        param_keys[place] = numbers.setdefault(shared, len(numbers))
+    used = np.fromiter(map(bool, graph.params), np.bool_, len(calls))
+    places = places[used[made_by[places]]]
+    uses = []
+    for place, number in zip(places.tolist(), made_by[places].tolist(), strict=True):
+        params = [param.index for param in graph.params[number]]
+        shared = ("params", calls[number].function.name, which.get(place, 0), *params)
+        uses.append(numbers.setdefault(shared, len(numbers)))
+    param_keys[places] = uses
     return keys, param_keys
 
 
@@ -116,6 +118,8 @@ def _call_keys(calls: list[Call], numbers: dict[Hashable, int]) -> list[int]:
 def _frozen(argument: Any) -> Hashable:
     """A hashable stand-in for an argument: tensors are all alike, numbers of different types are not."""
     kind = type(argument)
+    if kind in NUMBERS_AND_WORDS:
+        return argument if kind is int else (kind, argument)
     if kind is Value:
         return _Tensor
     if kind is tuple or kind is list:
@@ -128,7 +132,7 @@ def _frozen(argument: Any) -> Hashable:
         hash(argument)
     except TypeError:
         return (kind, id(argument))
-    return argument if kind is int else (kind, argument)
+    return (kind, argument)
 
 
 # Where an indexing function takes the index or offset: position and name.

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..capture.records import NUMBERS_AND_WORDS, Call, Trace, Value, argument_values
+from ..capture.containers import PLAIN, all_plain
+from ..capture.records import Call, Trace, Value, argument_values
 from .program import Edges
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def _parents_by_call(graph: Graph) -> Edges:
                 else:
                     indexes.append(argument.index)
                     plain = plain and (argument.address is None or argument.role != "op")
-            elif type(argument) not in NUMBERS_AND_WORDS:
+            elif type(argument) not in PLAIN and not (type(argument) is tuple and all_plain(argument)):
                 plain = False
         if not plain:
             indexes, params = _worked_with(trace.calls[number], trace)

@@ -366,7 +366,7 @@ class ModelLog(Tabular, Aliased):
     @cached_property
     def total_activation_memory(self) -> int:
         """Bytes of all tensors of the forward pass, saved or not."""
-        return sum(value.nbytes for value in self.graph.entries)
+        return sum([value.nbytes for value in self.graph.entries])
 
     @property
     def total_activation_memory_str(self) -> str:
