@@ -44,6 +44,7 @@ assert "<table>" in log._repr_html_()
 assert log.validate() and tl.validate_model_activations(model, x) and tl.validate_backward_pass(model, x)
 assert log.draw(vis_outpath="net.svg", vis_save_only=True).read_text().startswith("<")
 assert log.draw(vis_outpath="net.pdf", vis_save_only=True).read_bytes().startswith(b"%PDF")
+assert "</html>" in log.to_html("net.html").read_text(encoding="utf-8")
 tl.save(log, "net")
 assert tl.load("net").validate() and str(tl.load("net", lazy=True)["features"]) == str(log["features"])
 assert "linear" in str(log.to_csv()) and len(tl.fastlog.record(model, x, keep_op="relu")) == 1

@@ -10,8 +10,9 @@ from tests.page.browser import Tab, launched
 import torchlens as tl
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
+    """Not for the whole session: while the driver runs, no other test of this process could use asyncio."""
     yield from launched()
 
 
