@@ -48,7 +48,7 @@ class Edges(NamedTuple):
         return Edges.of(np.bincount(takers[sources >= 0], minlength=len(nodes)), sources[sources >= 0])
 
     def turned(self) -> Edges:
-        """From children to parents: the children of each node, in execution order."""
+        """The other way round: the children of each node, in execution order."""
         size = len(self.heads) - 1
         takers = np.repeat(np.arange(size), self.counts)
         return Edges.of(np.bincount(self.sources, minlength=size), takers[np.argsort(self.sources, kind="stable")])
