@@ -30,6 +30,7 @@ from ..capture.session import describe_modules, dispatcher_watched, input_tensor
 from ..capture.surroundings import captured
 from ..errors import ArgumentError
 from .collector import Collector, Stopped
+from .edits import ModuleEdits
 from .events import Event, Frame, Name, Rollout, new_event, new_frame
 from .spec import check_training
 
@@ -50,7 +51,7 @@ class LightTracer(TorchCalls):
     It is told of module calls all the time, and of torch calls only while the model is being called.
     """
 
-    def __init__(self, model: nn.Module, collector: Collector) -> None:
+    def __init__(self, model: nn.Module, collector: Collector, edits: ModuleEdits | None = None) -> None:
         super().__init__()
         structure = Trace(type(inside_compiled(model)).__name__)
         self.modules = describe_modules(model, structure)
@@ -59,6 +60,7 @@ class LightTracer(TorchCalls):
         self.about = [(number, info.address, info.class_name) for number, info in enumerate(structure.modules)]
         self.watchers = partial(dispatcher_watched, modules=self.modules)
         self.collector = collector
+        self.edits = edits
         self.keeper = collector.keeper
         self.known: dict[int, Named] = {}  # by id
         self.frame: Frame | None = None  # the running module call
@@ -412,6 +414,8 @@ class LightTracer(TorchCalls):
         return frame
 
     def leave_module(self, call: Any, result: Any) -> Any:
+        if self.edits is not None and call.module in self.edits.by_module:
+            result = self._edited(self.edits, call, result)
         self.forward_due = None
         parent = call.parent
         if parent is not None and not self.asked[call.module]:
@@ -427,6 +431,21 @@ class LightTracer(TorchCalls):
             if parent is None:
                 self._end_pass(None)
         return result
+
+    def _edited(self, edits: ModuleEdits, call: Any, result: Any) -> Any:
+        """What the caller of a module gets, if its result is to be edited."""
+        try:
+            with self.bookkeeping():
+                names = {id(tensor): self._name(tensor) for tensor in flat_tensors((result,))}
+                result, new = edits.edited(call, self.collector.rollout, result)
+                for first, tensor in new.items():
+                    name = names[first]
+                    if name is not None:
+                        self.known[id(tensor)] = (ref(tensor), name, None)
+                return result
+        except BaseException:
+            self.abandon_module(call)
+            raise
 
     def abandon_module(self, call: Any) -> None:
         self.forward_due = None

@@ -15,6 +15,7 @@ from ..capture.changes import between
 from ..capture.session import modules_of, run_traced
 from ..errors import ArgumentError, LayerNotFoundError, SeveralOutputsWarning
 from ..log.apply_selection import apply_selection
+from ..log.interventions import live_edits, run_before
 from ..log.model_log import ModelLog
 from ..options import Options
 from ..selectors import Returned, Selection, compile, described, is_several
@@ -30,6 +31,8 @@ def pluck(
     input_kwargs: Mapping[str, Any] | None = None,
     *,
     random_seed: int | None = None,
+    interventions: Mapping[Any, Any] | None = None,
+    base: ModelLog | None = None,
 ) -> Any:
     """Run a model as far as needed and return one value; a dict if several are asked for.
 
@@ -39,7 +42,7 @@ def pluck(
     ['fc', 'relu_1_2']
 
     Args:
-        model, input_args, input_kwargs, random_seed: as in `log_forward_pass`.
+        model, input_args, input_kwargs, random_seed, interventions, base: as in `log_forward_pass`.
         layers: one selector or a list: module addresses such as "features.6", "fc:2" or "attn[1]" (of several
             tensors that a module returned, the second), labels, numbers. A selector must mean one operation. If all
             are modules, the forward pass ends when the last of them has returned; otherwise it runs to the end.
@@ -51,10 +54,10 @@ def pluck(
     if any(kind.predicates() for kind in kinds):
         raise ArgumentError("layers: pluck takes names and numbers of single layers; fastlog.record takes functions")
     modules = [kind for kind in kinds if isinstance(kind, Returned) and kind.is_one_module]
-    if kinds and len(modules) == len(kinds):
+    if kinds and len(modules) == len(kinds) and interventions is None:
         found = _from_modules(model, input_args, input_kwargs, modules, random_seed)
     else:
-        found = _from_log(model, input_args, input_kwargs, selection, random_seed)
+        found = _from_log(model, input_args, input_kwargs, selection, random_seed, interventions, base)
     return found if is_several(layers) else found[selection.selectors[0]]
 
 
@@ -87,14 +90,24 @@ def _result(kind: Returned, records: Sequence[Record]) -> Tensor:
 
 
 def _from_log(
-    model: nn.Module, input_args: Any, input_kwargs: Any, selection: Selection, random_seed: int | None
+    model: nn.Module,
+    input_args: Any,
+    input_kwargs: Any,
+    selection: Selection,
+    random_seed: int | None,
+    interventions: Any,
+    base: ModelLog | None,
 ) -> dict[Any, Tensor]:
     args, kwargs = model_arguments(model, input_args, input_kwargs)
     options = Options.checked(layers_to_save=selection, random_seed=random_seed)
-    recording, error, chooser = run_traced(model, args, kwargs, options)
+    edits = live_edits(model, interventions, base, False, partial(run_before, model, None, args, kwargs, options))
+    observers = (edits,) if edits is not None else ()
+    recording, error, chooser = run_traced(model, args, kwargs, options, observers=observers)
     if error is not None:
         raise error
     log = ModelLog(recording)
+    if edits is not None:
+        edits.finish(log.graph)
     apply_selection(log, chooser)
     found: dict[Any, Tensor] = {}
     for selector in selection.selectors:

@@ -21,14 +21,18 @@ from ..capture.arguments import model_arguments
 from ..capture.changes import Changes, begin_or_undo
 from ..capture.keeping import Keeper
 from ..capture.modules import WatchedHere, stand_ins
+from ..capture.observer import Observer
 from ..capture.records import Trace
 from ..capture.session import modules_of, run_traced
 from ..capture.surroundings import EAGER
 from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError
+from ..intervene.live import LiveEdits
+from ..log.interventions import live_edits, run_before
 from ..log.model_log import ModelLog
 from ..options import Options
 from ..selectors import Selector, described, near_names
 from .collector import Collector, Stopped
+from .edits import ModuleEdits
 from .events import Rollout
 from .light_tracer import LightTracer
 from .recording import Record, Recording
@@ -54,6 +58,9 @@ def record(
     save_to: str | os.PathLike[str] | None = None,
     keep_in_memory: bool = True,
     random_seed: int | None = None,
+    interventions: Mapping[Any, Any] | None = None,
+    base: ModelLog | None = None,
+    allow_change: bool = False,
 ) -> Recording:
     """Run a model once and keep what is chosen.
 
@@ -79,6 +86,7 @@ def record(
         postfunc: a function of each value that is kept, such as `tl.reduce.mean()`; what it returns is kept instead.
         save_to: a folder to write the records to while the model runs; `fastlog.load` opens it again.
         keep_in_memory: False to keep values in the folder only; they are read when they are asked for.
+        interventions, base, allow_change: as in `log_forward_pass`; a `Recorder` edits what modules return.
     """
     args, kwargs = model_arguments(model, input_args, input_kwargs)
     options = Options.checked(layers_to_save=None, random_seed=random_seed)
@@ -95,11 +103,14 @@ def record(
     history_size = check_history_size(history_size)
     check_storage(save_to, keep_in_memory, train_mode)
     with Sink(type(inside_compiled(model)).__name__, save_to, keep_in_memory) as kept:
-        structure = run_once(model, args, kwargs, options, Collector(rules, Keeper(), history_size, kept.add))
+        collector = Collector(rules, Keeper(), history_size, kept.add)
+        before = partial(run_before, model, None, args, kwargs, options)
+        edits = live_edits(model, interventions, base, allow_change, before)
+        structure = run_once(model, args, kwargs, options, collector, edits)
         for rule in (rules.op, rules.module):
             if rule.unmatched() and structure.complete:
                 raise _nothing_chosen(rule.argument, rule.unmatched()[0], structure)
-        recording = kept.finish(1, [*structure.warnings, *never_stopped(rules)])
+        recording = kept.finish(1, [*structure.warnings, *structure.remarks, *never_stopped(rules)])
     recording._log = partial(_log_of, structure)
     for warning in recording.warnings:
         warnings.warn(warning, FidelityWarning, stacklevel=2)
@@ -139,11 +150,19 @@ class Sink:
 
 
 def run_once(
-    model: nn.Module, args: list[Any], kwargs: dict[str, Any], options: Options, collector: Collector
+    model: nn.Module,
+    args: list[Any],
+    kwargs: dict[str, Any],
+    options: Options,
+    collector: Collector,
+    edits: LiveEdits | None = None,
 ) -> Trace:
     """Run the model and tell the collector of it; return the structure of the pass."""
     collector.begin(Rollout(0, None))
-    structure, error, _ = run_traced(model, args, kwargs, options, observers=(Watch(collector),))
+    observers: tuple[Observer, ...] = (Watch(collector),) if edits is None else (edits, Watch(collector))
+    structure, error, _ = run_traced(model, args, kwargs, options, observers=observers)
+    if error is None and edits is not None:
+        edits.finish(ModelLog(structure).graph)
     if error is None:
         collector.check_names()
     if error is not None and not isinstance(error, Stopped):
@@ -200,6 +219,8 @@ class Recorder:
         postfunc: Callable[[Tensor], Tensor] | None = None,
         save_to: str | os.PathLike[str] | None = None,
         keep_in_memory: bool = True,
+        interventions: Mapping[Any, Any] | None = None,
+        allow_change: bool = False,
     ) -> None:
         model_arguments(model, None, None)
         check_storage(save_to, keep_in_memory, train_mode)
@@ -214,6 +235,7 @@ class Recorder:
             train_mode=check_training(train_mode),
             postfunc=postfunc,
         )
+        self._edits = ModuleEdits(interventions, modules_of(model), allow_change) if interventions is not None else None
         self._history_size = check_history_size(history_size)
         self._save_to = save_to
         self._keep_in_memory = keep_in_memory
@@ -232,7 +254,8 @@ class Recorder:
         if self._tracer is not None:
             raise ArgumentError("a Recorder is for one with-block; make another one for the next")
         self._kept = Sink(type(inside_compiled(self._model)).__name__, self._save_to, self._keep_in_memory)
-        self._tracer = LightTracer(self._model, Collector(self._rules, Keeper(), self._history_size, self._kept.add))
+        collector = Collector(self._rules, Keeper(), self._history_size, self._kept.add)
+        self._tracer = LightTracer(self._model, collector, self._edits)
         self._thread = threading.get_ident()
         eager = EagerCalls(self._model)
         compiled = inside_compiled(self._model) is not self._model
@@ -253,6 +276,8 @@ class Recorder:
         # What was recorded before an exception of the user's is whole, and is kept.
         for warning in self.finish(said if passes and raised[0] is None else []).warnings:
             warnings.warn(warning, FidelityWarning, stacklevel=2)
+        if self._edits is not None and passes and raised[0] is None:
+            self._edits.check()
 
     def finish(self, said: Sequence[str] = ()) -> Recording:
         """What was kept, with these warnings; the last thing that is done."""
