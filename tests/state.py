@@ -51,12 +51,18 @@ def process_state() -> dict[str, Any]:
         "excepthook": sys.excepthook,
         "recursion limit": sys.getrecursionlimit(),
         "collector's thresholds": gc.get_threshold(),
-        "what scripts know": dict(_get_builtin_table()),
+        "what scripts know": what_scripts_know(),
         "stance of torch.compile": vars(sys.modules.get("torch._dynamo.eval_frame", object)).get("_stance"),
         "transforms": torch._C._functorch.get_dynamic_layer_stack_depth(),
         "who is told of module calls": list(_watchers.here),
         "changes": list(_made),
     }
+
+
+def what_scripts_know() -> dict[int, str | None]:
+    """Torch adds its operators to this table when they are first asked for: these are left out."""
+    table = _get_builtin_table().items()
+    return {key: name for key, name in table if name is None or name.endswith("has_torch_function")}
 
 
 def names_in(place: Any) -> dict[str, Any]:

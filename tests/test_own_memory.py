@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import torchlens as tl
+from torchlens._torch import references
 
 captured_in_a_closure: list[Callable[[], Tensor]] = []
 
@@ -27,6 +28,8 @@ class Stashes(nn.Module):
         shifted = hidden + 1
         self.kept = {"attribute": hidden, "view": hidden[0], "detached": shifted.detach()}
         self.state = hidden * 2  # a buffer
+        self.kept["for the backward pass as well"] = shifted  # the sine keeps it
+        self.state = self.state + shifted.sin()
         captured = hidden.exp()
         captured_in_a_closure[:] = [lambda: captured]
         last = captured.sum(0)
@@ -106,3 +109,16 @@ def test_nothing_is_copied_that_nobody_can_reach(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Tensor, "data_ptr", lambda tensor: asked.append(tensor) or given(tensor), raising=False)
     log = tl.log_forward_pass(model, x)
     assert log["sigmoid"].activation is not None and asked == []
+
+
+def test_references_of_python_are_counted_whoever_else_uses_a_tensor() -> None:
+    tensor = torch.rand(3, requires_grad=True) * 2
+
+    def counted() -> int:
+        return references(tensor)
+
+    before = counted()
+    users = [tensor.sin(), tensor[0], tensor.exp()]  # the first two keep it, but not from Python
+    assert counted() == before
+    more = [tensor, tensor]
+    assert counted() == before + len(more) and users

@@ -61,7 +61,6 @@ __all__ = [
     "inference_scope",
     "inside_compiled",
     "is_functorch_wrapped",
-    "is_lazy_copy",
     "is_overriding",
     "jagged_parts",
     "known_to_scripts",
@@ -267,8 +266,15 @@ if not hasattr(_C, "_is_cow_tensor"):  # who can't tell a lazy copy could not un
     lazy_copy = _copy
 
 
-#: Does a tensor share its memory with lazy copies, or is it one?
-shares_lazily: Callable[[Tensor], bool] = getattr(_C, "_is_cow_tensor", lambda tensor: False)
+def shares_lazily(tensor: Tensor) -> bool:
+    """Does a tensor share its memory with lazy copies, or is it one?"""
+    try:
+        return bool(_is_lazy(tensor))
+    except RuntimeError:  # of a class of its own, without memory
+        return False
+
+
+_is_lazy: Callable[[Tensor], bool] = private("torch._C._is_cow_tensor", instead=_never)
 
 
 def references(tensor: Tensor) -> int:
@@ -277,8 +283,18 @@ def references(tensor: Tensor) -> int:
     While autograd keeps a tensor for the backward pass, torch itself holds one. Before torch 2.10 it does so only when
     nobody else does, which is not to be told apart.
     """
-    held_by_torch = hasattr(tensor, "_use_count") and tensor._use_count() > 1
+    held_by_torch = _torch_holds_what_it_uses() and tensor._use_count() > 1  # type: ignore[attr-defined]
     return sys.getrefcount(tensor) - 3 - held_by_torch
+
+
+@lru_cache
+def _torch_holds_what_it_uses() -> bool:
+    """Does torch hold a Python reference to a tensor that it uses itself, whoever else holds one?"""
+    with no_torch_function(), inference_scope(False):
+        tensor = torch.empty(1, device="cpu")
+        before = sys.getrefcount(tensor)
+        view = tensor.view(1)  # which refers to it, but not from Python
+        return hasattr(view, "_use_count") and sys.getrefcount(tensor) == before + 1
 
 
 def call_without(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
@@ -293,13 +309,15 @@ def call_without(mode: Any, func: Any, args: Any, kwargs: Any) -> Any:
         push_dispatch_mode(mode)
 
 
-def as_class(tensor: Tensor, kind: type[Tensor]) -> Tensor:
+def as_class(tensor: Tensor, kind: type[Tensor], as_subclass: Callable[..., Any] = Tensor.as_subclass) -> Tensor:
     """`tensor.as_subclass(kind)`, also where torch (2.4) refuses that while a dispatch mode is on."""
+    made: Tensor
     try:
-        return tensor.as_subclass(kind)
+        made = as_subclass(tensor, kind)
     except RuntimeError:
         with _without_dispatch_modes():
-            return tensor.as_subclass(kind)
+            made = as_subclass(tensor, kind)
+    return made
 
 
 #: The negative of a tensor without touching its memory, as `x.conj().imag` is.
@@ -346,10 +364,6 @@ def _knows_autocast(device: str) -> bool:
     except RuntimeError:
         return False
     return True
-
-
-#: Does a tensor share its memory with lazy copies, or is it one?
-is_lazy_copy: Callable[[Tensor], bool] = private("torch._C._is_cow_tensor", instead=_never)
 
 
 def _autocast_anywhere() -> bool:

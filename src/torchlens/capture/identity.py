@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from .._torch import UninitializedTensorMixin, data_address, is_lazy_copy
+from .._torch import UninitializedTensorMixin, data_address, shares_lazily
 from .functions import ALIAS_UPDATE, IMPLICIT_VIEW, UNEDITED, UNWRAP, WRAP, Function
 from .keeping import Keeper, address_of, copied, inner_tensors, is_plain, layout_of, lies_outside, memory_behind
 from .observer import Observer
@@ -494,11 +494,11 @@ class Identity:
 
     def _kept_as(self, tensor: Tensor) -> tuple[Value, Layout | None] | None:
         """The value that is kept in the same memory: what a log inside the model has kept is a lazy copy as well."""
-        if not is_lazy_copy(tensor):
+        if not shares_lazily(tensor):
             return None
         for value in reversed(self.trace.values):
             kept = value.kept
-            if isinstance(kept, Tensor) and is_lazy_copy(kept) and data_address(kept) == data_address(tensor):
+            if isinstance(kept, Tensor) and shares_lazily(kept) and data_address(kept) == data_address(tensor):
                 return value, layout_of(kept)
         return None
 

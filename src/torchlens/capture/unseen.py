@@ -17,7 +17,15 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from .._torch import mode_stack, swap_function, transform_depth, transform_levels, unseen_collectives, unseen_functions
+from .._torch import (
+    as_class,
+    mode_stack,
+    swap_function,
+    transform_depth,
+    transform_levels,
+    unseen_collectives,
+    unseen_functions,
+)
 from .changes import Change, Replaced, Switch
 
 #: Which torch function modes are captures?
@@ -140,8 +148,8 @@ def _subclassed(as_subclass: Callable[..., Any], tracers_here: Tracers) -> Calla
     """`t.as_subclass(kind)` is another name for `t`."""
 
     @wraps(as_subclass)
-    def aliased(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
-        result = as_subclass(tensor, *args, **kwargs)
+    def aliased(tensor: Tensor, cls: type[Tensor]) -> Any:
+        result = as_class(tensor, cls, as_subclass)
         for tracer in tracers_here():
             tracer.alias(tensor, result)
         return result

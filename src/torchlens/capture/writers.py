@@ -120,4 +120,5 @@ UNDECLARED: dict[str, tuple[str, ...]] = {
     "instance_norm": _STATISTICS,
     "miopen_batch_norm": _STATISTICS,
     "native_batch_norm": _STATISTICS,
+    "qconv2d_pointwise": ("qaccum",),  # older versions of torch have it
 }
