@@ -319,3 +319,29 @@ def test_what_was_not_saved_is_named(tmp_path: Path) -> None:
         some.replay(from_layer="0")
     with pytest.raises(tl.ReplayError, match=r"the input \[0\] was not saved"):
         some.replay()
+
+
+class WritesBehindAnExpandedTensor(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        row = x[:1].clone()
+        expanded = row.expand(3, 4)
+        row.add_(1)
+        return expanded * 2
+
+
+def test_a_write_behind_an_expanded_tensor() -> None:
+    x = torch.rand(3, 4)
+    log = tl.log_forward_pass(WritesBehindAnExpandedTensor(), x)
+    report = log.validate()
+    assert report, report
+    assert log.replay(values={"input": x + 1}).equal(((x[:1] + 1 + 1) * 2).expand(3, 4))
+
+
+def test_an_expanded_value_is_replaced_by_a_full_one() -> None:
+    class Expands(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x[:1].expand(3, 4) * 2
+
+    full = torch.rand(3, 4)
+    log = tl.log_forward_pass(Expands(), torch.rand(3, 4))
+    assert log.replay(values={"expand": full}).equal(full * 2)

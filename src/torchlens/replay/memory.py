@@ -35,8 +35,16 @@ def lay_out(call: Call, tensors: list[Tensor]) -> Tensor:
         raise NotReplayable(f"it takes {size:,} bytes of memory, much more than the tensors in it")
     memory = _memory(size, own.itemsize, result, tensors)
     for layout, tensor in zip(layouts, tensors, strict=True):
-        layout.of(_seen_as(memory, tensor.dtype)).copy_(tensor)
+        _write(layout.of(_seen_as(memory, tensor.dtype)), tensor)
     return own.of(_seen_as(memory, result))
+
+
+def _write(target: Tensor, tensor: Tensor) -> None:
+    """Where an expanded tensor lies, all along a dimension is one element: torch refuses to write it several times."""
+    for dimension, stride in enumerate(target.stride()):
+        if stride == 0 and target.shape[dimension]:
+            target, tensor = target.narrow(dimension, 0, 1), tensor.narrow(dimension, 0, 1)
+    target.copy_(tensor)
 
 
 def _result_type(call: Call, tensors: list[Tensor]) -> torch.dtype:
@@ -68,6 +76,7 @@ def _seen_as(memory: Tensor, dtype: torch.dtype) -> Tensor:
 def laid_as(kept: Any, tensor: Tensor) -> Tensor:
     """A tensor with the strides of the one that was kept: whether later calls copy or alias depends on them."""
     plain = isinstance(kept, Tensor) and layout_of(kept) is not None and layout_of(tensor) is not None
+    plain = plain and 0 not in kept.stride()  # an expanded one: what is there now may differ along that dimension
     if not plain or kept.shape != tensor.shape or kept.stride() == tensor.stride() or kept.is_quantized:
         return tensor
     if 0 in kept.stride():  # expanded: its elements share memory, and can't differ there
