@@ -571,3 +571,17 @@ def test_a_seed_makes_a_run_repeatable() -> None:
     model, x = nn.Dropout(), torch.ones(20)
     first, second = (record(model, x, keep_op="dropout", random_seed=3)[0].activation for _ in range(2))
     assert torch.equal(first, second)
+
+
+def test_an_input_that_hides_tensors_is_a_warning_once() -> None:
+    class Walks(nn.Module):
+        def forward(self, tensors: Any) -> Tensor:
+            return torch.stack(list(tensors)).relu()
+
+    with (
+        pytest.warns(tl.FidelityWarning, match="can't be looked into"),
+        tl.fastlog.Recorder(Walks(), keep_op="relu") as recorder,
+    ):
+        for _ in range(2):
+            recorder.log([iter([torch.rand(3)])])
+    assert len(recorder.recording.warnings) == 1

@@ -66,6 +66,7 @@ class LightTracer(TorchCalls):
         self.frame: Frame | None = None  # the running module call
         self.buffers: dict[int, Tensor] = {}  # of the model, by id
         self.passes = 0
+        self.warnings: dict[str, None] = {}  # each once, however many passes there are
         self.sample_id: Any = None  # of the next pass
         self.may_stop = False  # is there someone who waits for the pass to be stopped?
         self.asked = [
@@ -94,7 +95,10 @@ class LightTracer(TorchCalls):
         self.call_counts = [0] * len(self.modules)
         self.buffers = {id(b): b for module in self.modules for b in module._buffers.values() if b is not None}
         with no_torch_function():
-            for _, tensor in input_tensors(list(args), kwargs):
+            hidden: list[str] = []
+            inputs = input_tensors(list(args), kwargs, hidden)
+            self.warnings.update(dict.fromkeys(hidden))
+            for _, tensor in inputs:
                 self.keeper.mark_foreign(tensor)
                 name = collector.value("input", tensor, None)[0]
                 self.known.setdefault(id(tensor), (ref(tensor), name, None))  # what uses one given twice uses the first

@@ -283,7 +283,7 @@ class Recorder:
         """What was kept, with these warnings; the last thing that is done."""
         assert self._tracer is not None and self._kept is not None
         self._tracer.close()
-        self._recording = self._kept.finish(self._tracer.passes, list(said))
+        self._recording = self._kept.finish(self._tracer.passes, [*self._tracer.warnings, *said])
         return self._recording
 
     def close(self) -> None:
