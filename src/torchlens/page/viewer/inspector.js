@@ -1,6 +1,6 @@
 // Everything about what is selected, as real elements.
 
-import { counted, el, humanNumber, humanSize, humanTime } from "./dom.js";
+import { counted, el, humanNumber, humanSize, humanTime, shortNumber } from "./dom.js";
 import { HAS_GRADIENT, IN_CONDITION, IN_PLACE } from "./model.js";
 import { valueElements } from "./values.js";
 
@@ -190,7 +190,7 @@ export class Inspector {
   numbers(model, place) {
     const rows = Object.entries(model.numbers)
       .filter(([, numbers]) => numbers[place] !== null && numbers[place] !== undefined)
-      .map(([name, numbers]) => /** @type {[string, string]} */ ([name, String(numbers[place])]));
+      .map(([name, numbers]) => /** @type {[string, string]} */ ([name, shortNumber(/** @type {number} */ (numbers[place]))]));
     return rows.length ? [facts(rows)] : [];
   }
 
