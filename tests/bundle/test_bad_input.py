@@ -160,7 +160,7 @@ def test_wrong_hashes(bundle: Path) -> None:
 @pytest.mark.parametrize(("schema", "age"), [(99, "newer"), (1, "older")])
 def test_another_schema(bundle: Path, schema: int, age: str) -> None:
     edit(bundle / "manifest.json", lambda manifest: manifest.update(schema=schema))
-    refused(bundle, f"schema {schema}, but this version reads 2; an? {age} torchlens")
+    refused(bundle, f"schema {schema}, this version reads 2 to 3; an? {age} torchlens")
 
 
 @pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a/b", "tensors-00000.safetensors\0x", "", "tensors-1"])

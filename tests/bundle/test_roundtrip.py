@@ -437,7 +437,7 @@ def test_the_files_are_plain(tmp_path: Path) -> None:
     log = tl.log_forward_pass(nn.Sequential(nn.Linear(3, 4), nn.Sigmoid()), torch.rand(2, 3))
     tl.save(log, tmp_path / "log")
     manifest = json.loads((tmp_path / "log" / "manifest.json").read_text())
-    assert manifest["schema"] == 2 and [shard["file"] for shard in manifest["shards"]] == ["tensors-00000.safetensors"]
+    assert manifest["schema"] == 3 and [shard["file"] for shard in manifest["shards"]] == ["tensors-00000.safetensors"]
     json.loads((tmp_path / "log" / "metadata.json").read_text(), parse_constant=pytest.fail)
     stored = safetensors.torch.load_file(tmp_path / "log" / "tensors-00000.safetensors")
     assert torch.equal(stored["op.2"], log["sigmoid"].activation) and stored["param.0.0.weight"].shape == (4, 3)

@@ -14,6 +14,7 @@ from ..capture.rng import Seed
 from ..errors import BundleError
 from ..intervene.data import from_data
 from .checks import at, blaming, each, flag, integer, listed, one_of, optional, text
+from .columns import AppliedRow, CallRow, EventRow, ModuleCallRow, NodeRow, ValueRow
 from .consistency import check_consistency
 from .places import read_sites
 from .python import PythonDecoder, decode_object
@@ -94,8 +95,8 @@ class _Decoder:
             param_infos=self._each("param_infos", read_tensor_info),
             buffer_infos=self._each("buffer_infos", read_tensor_info),
             events=self._each("events", self._event),
-            interventions=each("interventions", tables.get("interventions", []), self._intervention),
-            applied=each("applied", tables.get("applied", []), self._applied),
+            interventions=each("interventions", tables["interventions"], self._intervention),
+            applied=each("applied", tables["applied"], self._applied),
             remarks=listed(text, tables.get("remarks", [])),
             seed=self._seed(*tables["seed"]),
             completeness=read_completeness(tables["completeness"]),
@@ -113,23 +114,23 @@ class _Decoder:
 
     # ---- rows -----------------------------------------------------------------------------------------------
 
-    def _value(self, row: Any, is_param: bool = False) -> Value:
-        role, call, position, address, facts, grad_fn, tensor, parameter, transformed = row
+    def _value(self, data: Any, is_param: bool = False) -> Value:
+        row = ValueRow(*data)
         value = Value(
-            -1,
-            one_of(_ROLES, role),
-            integer(call, -1, self.call_count - 1),
-            optional(integer, position),
-            optional(text, address),
-            at(self.facts, facts),
-            optional(text, grad_fn),
-            None,
+            index=-1,
+            role=one_of(_ROLES, row.role),
+            call=integer(row.call, -1, self.call_count - 1),
+            position=optional(integer, row.position),
+            address=optional(text, row.address),
+            facts=at(self.facts, row.facts),
+            grad_fn=optional(text, row.grad_fn),
+            kept=None,
         )
-        if (role in ("op", "update", "output")) != (call >= 0) or (role == "param") != is_param:
-            raise BundleError(f"a value of role {role!r} with call {call}")
-        if tensor is not None:
-            value.kept = self._kept(tensor, optional(flag, parameter))
-        value.transformed = self._transformed(transformed)
+        if (row.role in ("op", "update", "output")) != (row.call >= 0) or (row.role == "param") != is_param:
+            raise BundleError(f"a value of role {row.role!r} with call {row.call}")
+        if row.tensor is not None:
+            value.kept = self._kept(row.tensor, optional(flag, row.parameter))
+        value.transformed = self._transformed(row.transformed)
         return value
 
     def _transformed(self, row: Any) -> Any:
@@ -154,69 +155,73 @@ class _Decoder:
                     into.setdefault(value, {})[number] = found_gradient
         return Gradients.restored(nodes, [Pass(each_pass) for each_pass in steps], *found)
 
-    def _node(self, row: Any, count: int) -> Node:
-        name, call, following, saved, param, value = row
-        kept = None if saved is None else tuple([_saved_for_backward(each) for each in saved])
-        after = tuple(integer(number, 0, count - 1) for number in following)
-        at_call = integer(call, -1, self.call_count - 1)
-        return Node(text(name), at_call, after, kept, optional(text, param), optional(integer, value))
+    def _node(self, data: Any, count: int) -> Node:
+        row = NodeRow(*data)
+        return Node(
+            name=text(row.name),
+            call=integer(row.call, -1, self.call_count - 1),
+            next=tuple(integer(number, 0, count - 1) for number in row.next),
+            saved=None if row.saved is None else tuple([_saved_for_backward(each) for each in row.saved]),
+            param=optional(text, row.param),
+            value=optional(integer, row.value),
+        )
 
-    def _call(self, row: Any, number_of: int) -> Call:
-        function, args, kwargs, outputs, written, module_call, site, time, rng, state = row
-        results = tuple([at(self.values, output) for output in listed(integer, outputs)])
+    def _call(self, data: Any, number_of: int) -> Call:
+        row = CallRow(*data)
+        results = tuple([at(self.values, output) for output in listed(integer, row.outputs)])
         if not results or any(value.call != number_of for value in results):
             raise BundleError("its results are not its own")
         self.python.limit = min(value.index for value in results)
         decode = self.python.decode_all
         return Call(
-            at(self.functions, function),
-            tuple(decode(listed(_anything, args))),
-            {text(name): self.python.decode(argument) for name, argument in kwargs} or NO_KWARGS,
-            results,
-            self._values(written),
-            integer(module_call, -1, self.module_call_count - 1),
-            at(self.sites, site),
-            integer(time),
-            None if rng is None else self._kept(rng),
-            at(self.states, state),
+            function=at(self.functions, row.function),
+            args=tuple(decode(listed(_anything, row.args))),
+            kwargs={text(name): self.python.decode(argument) for name, argument in row.kwargs} or NO_KWARGS,
+            outputs=results,
+            written=self._values(row.written),
+            module_call=integer(row.module_call, -1, self.module_call_count - 1),
+            site=at(self.sites, row.site),
+            time=integer(row.time),
+            rng=None if row.rng is None else self._kept(row.rng),
+            state=at(self.states, row.state),
         )
 
-    def _module_call(self, row: Any, number_of: int) -> ModuleCall:
-        module, count, parent, site, start, stop, entered, exited = row
-        at(self.modules, module)
+    def _module_call(self, data: Any, number_of: int) -> ModuleCall:
+        row = ModuleCallRow(*data)
+        at(self.modules, row.module)
         call = ModuleCall(
-            module,
-            integer(count, 1),
-            integer(parent, -1, number_of - 1),
-            at(self.sites, site),
-            integer(start, 0, self.call_count),
-            self._values(entered),
+            module=row.module,
+            number=integer(row.number, 1),
+            parent=integer(row.parent, -1, number_of - 1),
+            site=at(self.sites, row.site),
+            start=integer(row.start, 0, self.call_count),
+            entered=self._values(row.entered),
         )
-        call.stop = integer(stop, 0, self.call_count)
-        call.exited = self._values(exited)
+        call.stop = integer(row.stop, 0, self.call_count)
+        call.exited = self._values(row.exited)
         return call
 
-    def _event(self, row: Any) -> Event:
-        function, values, result, module_call, call, site = row
+    def _event(self, data: Any) -> Event:
+        row = EventRow(*data)
         return Event(
-            text(function),
-            self._values(values),
-            self.python.decode(result),
-            integer(module_call, -1, self.module_call_count - 1),
-            integer(call, 0, self.call_count),
-            at(self.sites, site),
+            function=text(row.function),
+            values=self._values(row.values),
+            result=self.python.decode(row.result),
+            module_call=integer(row.module_call, -1, self.module_call_count - 1),
+            call=integer(row.call, 0, self.call_count),
+            site=at(self.sites, row.site),
         )
 
     def _intervention(self, row: Any) -> Intervention:
         site, edit = row
         return Intervention(text(site), from_data(self.python.decode(edit)))
 
-    def _applied(self, row: Any) -> Applied:
-        intervention, value, call, before, after = row
-        kept = [None if n is None else self.kept(integer(n, 0, len(self.tensors) - 1), None) for n in (before, after)]
-        (edited,) = self._values([value])
-        number = integer(intervention, 0, len(self.tables["interventions"]) - 1)
-        return Applied(number, edited, integer(call, -1, self.call_count - 1), *kept)
+    def _applied(self, data: Any) -> Applied:
+        row = AppliedRow(*data)
+        kept = [None if number is None else self._kept(number) for number in (row.before, row.after)]
+        (edited,) = self._values([row.value])
+        number = integer(row.intervention, 0, len(self.tables["interventions"]) - 1)
+        return Applied(number, edited, integer(row.call, -1, self.call_count - 1), *kept)
 
     def _values(self, data: Any) -> tuple[Value, ...]:
         values = tuple(self.python.decode_all(listed(_anything, data)))

@@ -1,6 +1,7 @@
 """A trace to tables of plain data. Rows refer to each other by number, as the records themselves do.
 
-Every field of every record is named once here and once in decode.py; a test makes sure that none is forgotten.
+Every field of every record is named once here and once in decode.py, as a column of columns.py; a test makes sure that
+none is forgotten.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from ..capture.records import Applied, Call, Event, Facts, ModuleCall, Trace, Va
 from ..capture.rng import Seed
 from ..errors import BundleError
 from ..intervene.data import to_data
+from .columns import AppliedRow, CallRow, EventRow, ModuleCallRow, NodeRow, ValueRow
 from .places import PlaceEncoder
 from .python import PythonEncoder
 from .rows import PLAIN, Table, Tables, clean, completeness_row, facts_row, function_row, module_row, tensor_info_row
@@ -51,14 +53,14 @@ class RecordEncoder:
 
     # ---- tensors --------------------------------------------------------------------------------------------
 
-    def value(self, value: Value, tensor: int | None, transformed: Any) -> list[Any]:
+    def value(self, value: Value, tensor: int | None = None, transformed: Any = None) -> ValueRow:
         """A value's row, with the number of the tensor that was kept of it and the row of what was made of it."""
         known = _facts_of_nothing(value.kept) if isinstance(value.kept, UninitializedTensorMixin) else value.facts
         facts = None if value.index < 0 else self.facts.number(known)
         saved = value.saved if value.role == "param" else None
         parameter = saved.requires_grad if isinstance(saved, Parameter) else None
-        names = [value.role, value.call, value.position, value.address]
-        return [*names, facts, value.grad_fn, tensor, parameter, transformed]
+        names = value.role, value.call, value.position, value.address
+        return ValueRow(*names, facts, value.grad_fn, tensor, parameter, transformed)
 
     def foresee(self) -> int:
         """See which memory the tensors share before any is stored; return about how many pieces there will be."""
@@ -112,44 +114,45 @@ class RecordEncoder:
 
     # ---- calls ----------------------------------------------------------------------------------------------
 
-    def call(self, call: Call) -> list[Any]:
+    def call(self, call: Call) -> CallRow:
         state = fetched(call.rng) if self.arguments else None
         rng = None if state is None else self.tensors.add(state, "rng")
-        return [
-            self.functions.number(call.function, id(call.function)),
-            self.python.encode_all(call.args),
-            [[name, self.python.encode(argument)] for name, argument in call.kwargs.items()],
-            [value.index for value in call.outputs],
-            self.python.encode_all(call.written),
-            call.module_call,
-            self.places.number(call.site),
-            call.time,
-            rng,
-            self.states.number(call.state),
-        ]
+        return CallRow(
+            function=self.functions.number(call.function, id(call.function)),
+            args=self.python.encode_all(call.args),
+            kwargs=[[name, self.python.encode(argument)] for name, argument in call.kwargs.items()],
+            outputs=[value.index for value in call.outputs],
+            written=self.python.encode_all(call.written),
+            module_call=call.module_call,
+            site=self.places.number(call.site),
+            time=call.time,
+            rng=rng,
+            state=self.states.number(call.state),
+        )
 
-    def module_call(self, call: ModuleCall) -> list[Any]:
-        return [
-            call.module,
-            call.number,
-            call.parent,
-            self.places.number(call.site),
-            call.start,
-            call.stop,
-            self.python.encode_all(call.entered),
-            self.python.encode_all(call.exited),
-        ]
+    def module_call(self, call: ModuleCall) -> ModuleCallRow:
+        return ModuleCallRow(
+            module=call.module,
+            number=call.number,
+            parent=call.parent,
+            site=self.places.number(call.site),
+            start=call.start,
+            stop=call.stop,
+            entered=self.python.encode_all(call.entered),
+            exited=self.python.encode_all(call.exited),
+        )
 
-    def event(self, event: Event) -> list[Any]:
+    def event(self, event: Event) -> EventRow:
         site = self.places.number(event.site)
         self.places.note_statement(event.site)
         values = self.python.encode_all(event.values)
-        return [event.function, values, self.python.encode(event.result), event.module_call, event.call, site]
+        result = self.python.encode(event.result)
+        return EventRow(event.function, values, result, event.module_call, event.call, site)
 
-    def applied(self, applied: Applied) -> list[Any]:
+    def applied(self, applied: Applied) -> AppliedRow:
         kept = [fetched(each) if self.activations else None for each in (applied.before, applied.after)]
         numbers = [None if each is None else self.tensors.add(each.detach(), "edited") for each in kept]
-        return [applied.intervention, self.python.encode(applied.value), applied.call, *numbers]
+        return AppliedRow(applied.intervention, self.python.encode(applied.value), applied.call, *numbers)
 
 
 def _facts_of_nothing(tensor: Any) -> Facts:
@@ -229,9 +232,8 @@ def _gradient_rows(gradients: Gradients | None, encoder: RecordEncoder) -> Any:
     }
 
 
-def _node_row(node: Node) -> list[Any]:
-    saved = None if node.saved is None else [list(each) for each in node.saved]
-    return [node.name, node.call, list(node.next), saved, node.param, node.value]
+def _node_row(node: Node) -> NodeRow:
+    return NodeRow(node.name, node.call, node.next, node.saved, node.param, node.value)
 
 
 def _by_pass(found: dict[int, dict[int, Any]], name: str, encoder: RecordEncoder) -> list[Any]:

@@ -11,7 +11,8 @@ from pathlib import Path
 from ..errors import BundleError
 
 FORMAT = "torchlens bundle"
-SCHEMA = 2  # another number whenever an older reader would misread what is written
+SCHEMA = 3  # another number whenever the columns change; then migrate.py has one more step
+OLDEST = 2  # of the schemas that are still read
 MANIFEST, METADATA = "manifest.json", "metadata.json"
 LARGEST_MANIFEST = 16 << 20
 JOURNAL = "journal.jsonl"  # until the manifest is there

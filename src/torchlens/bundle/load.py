@@ -17,8 +17,9 @@ from ..capture.surroundings import without_collector
 from ..errors import BundleError
 from .checks import LARGEST, blaming, each, integer, parse, text
 from .decode import Kept, read_tables
-from .files import FORMAT, JOURNAL, LARGEST_MANIFEST, MANIFEST, METADATA, SCHEMA, open_file, read_small_file
+from .files import FORMAT, JOURNAL, LARGEST_MANIFEST, MANIFEST, METADATA, OLDEST, SCHEMA, open_file, read_small_file
 from .hashing import hash_of
+from .migrate import migrate
 from .replace import not_there
 from .shards import Blob, Location, ShardEntry, locate, shard_name
 from .tensors import TensorTable
@@ -82,12 +83,14 @@ def open_bundle(path: Path, damaged: bool = False) -> tuple[dict[str, Any], Tens
         raise not_there(path)
     manifest = parse(read_small_file(path, MANIFEST, LARGEST_MANIFEST), f"{path / MANIFEST}")
     with blaming(str(path / MANIFEST)):
-        shards = _check_manifest(manifest)
+        shards, schema = _check_manifest(manifest), manifest["schema"]
         size, digest = integer(manifest["metadata"]["bytes"], 0, _LARGEST_METADATA), _hash(manifest["metadata"])
     tables = parse(_read_metadata(path, size, digest), f"{path / METADATA}")
     with blaming(str(path / METADATA)):
         if type(tables) is not dict:
             raise BundleError("a JSON object was expected")
+        if "fastlog" not in tables:
+            tables = migrate(tables, schema)
         with _hinting(path, tables):
             locations = locate(path, shards, damaged)
         return tables, _tensor_table(path, tables, locations, damaged)
@@ -120,9 +123,9 @@ def _check_manifest(manifest: Any) -> list[ShardEntry]:
 
 
 def check_schema(schema: Any) -> None:
-    if integer(schema, 1) != SCHEMA:
+    if not OLDEST <= integer(schema, 1) <= SCHEMA:
         age = "a newer" if schema > SCHEMA else "an older"
-        raise BundleError(f"it has schema {schema}, but this version reads {SCHEMA}; {age} torchlens wrote it")
+        raise BundleError(f"it has schema {schema}, this version reads {OLDEST} to {SCHEMA}; {age} torchlens wrote it")
 
 
 def _shard_entry(row: Any) -> ShardEntry:

@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 from ..capture.records import Trace
 from ..errors import BundleError
 from .checks import blaming, integer, parse, text
+from .columns import ModuleCallRow, ModuleEndRow, ValueRow
 from .decode import read_tables
 from .files import FORMAT, JOURNAL, MANIFEST, read_small_file
 from .load import check_schema, open_bundle, stored_in
+from .migrate import migrate
 from .replace import not_there, put_back
 from .shards import Location, shard_name
 from .tensors import TensorTable
@@ -36,6 +38,7 @@ def recover_trace(path: Path) -> Trace:
         tables, rows = _join(journal.lines)
         tables |= dict(journal.head["tables"])
         tables["warnings"] = [*tables["warnings"], *warnings]
+        tables = migrate(tables, journal.head["schema"])
         _put_back(tables, rows)
     return read_tables(tables, journal.table, stored_in(journal.table))
 
@@ -137,6 +140,8 @@ def _join(lines: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, list[A
         "gradients": None,
         "output": None,
         "events": [],
+        "interventions": [],
+        "applied": [],
         "listed": None,
         "complete": False,
     }
@@ -152,13 +157,15 @@ def _location(row: Any) -> Location:
 
 
 def _put_back(tables: dict[str, Any], rows: dict[str, list[Any]]) -> None:
-    """Tell the values what was kept of them."""
+    """Tell the values what was kept of them, and the module calls where they ended."""
+    values, calls = tables["values"], tables["module_calls"]
     for index, number in rows["kept"]:
-        tables["values"][integer(index)][6] = number
+        values[integer(index)] = ValueRow(*values[index])._replace(tensor=number)
     for index, number in rows["made"]:
-        tables["values"][integer(index)][8] = ["kept", number]
-    for row in tables["module_calls"]:
-        row[5] = len(tables["calls"])  # what was still running ended where the trace does
-    for number, stop, exited in rows["module_ends"]:
-        row = tables["module_calls"][integer(number)]
-        row[5], row[7] = stop, exited
+        values[integer(index)] = ValueRow(*values[index])._replace(transformed=["kept", number])
+    last = len(tables["calls"])  # what was still running ended where the trace does
+    calls[:] = [ModuleCallRow(*row)._replace(stop=last) for row in calls]
+    for row in rows["module_ends"]:
+        end = ModuleEndRow(*row)
+        number = integer(end.module_call)
+        calls[number] = calls[number]._replace(stop=end.stop, exited=end.exited)

@@ -14,6 +14,7 @@ from ..capture.dispatcher import Completeness, MissedOperation, UnknownTensor
 from ..capture.functions import ALIAS_UPDATE, EDIT, IMPLICIT_VIEW, OUTPUT, UNEDITED, UNWRAP, WRAP, Function
 from ..capture.records import Facts, ModuleInfo, TensorInfo
 from .checks import flag, integer, listed, number, one_of, optional, sizes, text
+from .columns import CompletenessRow, ModuleRow, TensorInfoRow
 from .functions import UnknownFunction, find, name_of
 from .tensors import dtype_name, dtype_named
 from .trust import careful
@@ -112,28 +113,36 @@ def read_function(row: Any, trust: bool) -> Function:
 # ---- modules, parameters and buffers ------------------------------------------------------------------------
 
 
-def module_row(info: ModuleInfo) -> list[Any]:
-    addresses, bases = list(info.all_addresses), list(info.bases)
-    return [info.address, addresses, info.class_name, info.training, info.class_qualname, bases]
+def module_row(info: ModuleInfo) -> ModuleRow:
+    return ModuleRow(**info._asdict())
 
 
-def read_module(row: Any) -> ModuleInfo:
-    address, addresses, class_name, training, qualname, *more = row
-    bases = tuple(name for names in more for name in listed(text, names))  # bundles from before have none
-    names = tuple(listed(text, addresses))
-    return ModuleInfo(text(address), names, text(class_name), flag(training), text(qualname), bases)
+def read_module(data: Any) -> ModuleInfo:
+    row = ModuleRow(*data)
+    return ModuleInfo(
+        address=text(row.address),
+        all_addresses=tuple(listed(text, row.all_addresses)),
+        class_name=text(row.class_name),
+        training=flag(row.training),
+        class_qualname=text(row.class_qualname),
+        bases=tuple(listed(text, row.bases)),
+    )
 
 
-def tensor_info_row(info: TensorInfo) -> list[Any]:
-    shape = None if info.shape is None else list(info.shape)
-    return [info.address, list(info.all_addresses), shape, dtype_name(info.dtype), str(info.device), info.trainable]
+def tensor_info_row(info: TensorInfo) -> TensorInfoRow:
+    return TensorInfoRow(**info._asdict())._replace(dtype=dtype_name(info.dtype), device=str(info.device))
 
 
-def read_tensor_info(row: Any) -> TensorInfo:
-    address, addresses, shape, dtype, device, trainable = row
-    size = None if shape is None else torch.Size(sizes(shape))
-    where = torch.device(text(device))
-    return TensorInfo(text(address), tuple(listed(text, addresses)), size, dtype_named(dtype), where, flag(trainable))
+def read_tensor_info(data: Any) -> TensorInfo:
+    row = TensorInfoRow(*data)
+    return TensorInfo(
+        address=text(row.address),
+        all_addresses=tuple(listed(text, row.all_addresses)),
+        shape=None if row.shape is None else torch.Size(sizes(row.shape)),
+        dtype=dtype_named(row.dtype),
+        device=torch.device(text(row.device)),
+        trainable=flag(row.trainable),
+    )
 
 
 # ---- what the dispatcher saw --------------------------------------------------------------------------------
@@ -144,16 +153,15 @@ def completeness_row(found: Completeness | None) -> Any:
         return None
     missed = [[m.operation, clean(m.file), m.line] for m in found.missed]
     unknown = [[_plain_shape(t.shape), clean(t.file), t.line, clean(t.why)] for t in found.unknown]
-    return [found.operations, missed, unknown]
+    return CompletenessRow(found.operations, missed, unknown)
 
 
-def read_completeness(row: Any) -> Completeness | None:
-    if row is None:
+def read_completeness(data: Any) -> Completeness | None:
+    if data is None:
         return None
-    operations, missed, *more = row  # bundles written before tensors of unknown origin were saved have two columns
-    (unknown,) = more or ([],)
+    row = CompletenessRow(*data)
     return Completeness(
-        integer(operations),
-        [MissedOperation(text(o), text(f), integer(n)) for o, f, n in missed],
-        [UnknownTensor(sizes(shape, -1), text(f), integer(n), text(why)) for shape, f, n, why in unknown],
+        integer(row.operations),
+        [MissedOperation(text(o), text(f), integer(n)) for o, f, n in row.missed],
+        [UnknownTensor(sizes(shape, -1), text(f), integer(n), text(why)) for shape, f, n, why in row.unknown],
     )

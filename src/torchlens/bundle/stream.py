@@ -25,6 +25,7 @@ from .._torch import UninitializedTensorMixin, is_functorch_wrapped
 from ..capture.records import Stored, Trace, Value
 from ..errors import BundleError
 from ..words import counted
+from .columns import ModuleEndRow
 from .encode import RecordEncoder, plain_tables, shared_tables, write_tables
 from .files import FORMAT, JOURNAL, SCHEMA, writing
 from .hashing import hash_of
@@ -343,8 +344,8 @@ class _Journal:
         params = trace.params[self._params :]
         self._params += len(params)
         rows: dict[str, Any] = {
-            "params": [encoder.value(each, None, None) for each in params],
-            "values": [encoder.value(each, None, None) for each in values],
+            "params": [encoder.value(each) for each in params],
+            "values": [encoder.value(each) for each in values],
             "calls": [encoder.call(call) for call in calls],
             "module_calls": self._begun(),
             "module_ends": self._ended(),
@@ -361,8 +362,7 @@ class _Journal:
             call = calls[self._module_calls]
             if call.start > self._calls or any(v.role != "param" and v.index >= self._values for v in call.entered):
                 break
-            row = self._encoder.module_call(call)
-            rows.append([*row[:5], row[4], row[6], []])
+            rows.append(self._encoder.module_call(call)._replace(stop=call.start, exited=[]))
             self._open.add(self._module_calls)
             self._module_calls += 1
         return rows
@@ -377,7 +377,7 @@ class _Journal:
         ended = sorted(number for number in self._open - around if calls[number].start <= latest)
         self._open -= set(ended)
         rows = [(number, self._encoder.module_call(calls[number])) for number in ended]
-        return [[number, row[5], row[7]] for number, row in rows]
+        return [ModuleEndRow(number, row.stop, row.exited) for number, row in rows]
 
 
 def _nowhere(name: str, memory: Memory) -> Blob:

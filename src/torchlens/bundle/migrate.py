@@ -1,0 +1,31 @@
+"""Tables of an older version, brought to the columns that this version reads, one step for each version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .checks import integer
+from .columns import CompletenessRow
+from .files import OLDEST, SCHEMA
+
+
+def migrate(tables: dict[str, Any], schema: int) -> dict[str, Any]:
+    """The tables of a log that was written with another schema, as this version writes them."""
+    for step in range(integer(schema, OLDEST, SCHEMA), SCHEMA):
+        tables = _STEPS[step](dict(tables))
+    return tables
+
+
+def _from_2(tables: dict[str, Any]) -> dict[str, Any]:
+    """Modules got their base classes, completeness the tensors of unknown origin, logs their interventions."""
+    tables["modules"] = [row if len(row) == 6 else [*row, []] for row in tables["modules"]]
+    completeness = tables["completeness"]
+    if completeness is not None and len(completeness) == 2:
+        operations, missed = completeness
+        tables["completeness"] = CompletenessRow(operations, missed, unknown=[])
+    return {"interventions": [], "applied": [], **tables}
+
+
+#: By the version that a step begins with.
+_STEPS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {2: _from_2}
