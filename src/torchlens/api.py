@@ -144,7 +144,7 @@ def log_forward_pass(
         trace, error, chooser = trace_of(model, module, args, kwargs, options, stream, observers)
         log = ModelLog(trace)
         if error is None and edits is not None:
-            edits.finish(log.graph)
+            edits.finish(lambda: log.graph)
         if error is None:
             apply_selection(log, chooser)
     if error is not None:

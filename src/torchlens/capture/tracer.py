@@ -28,7 +28,7 @@ from .._torch import (
 )
 from ..errors import ArgumentError
 from .calls import NO_SUBCLASS, TENSOR_ONLY, TorchCalls
-from .containers import PLAIN, Unseen, all_plain, flat_tensors, paired, put_in, rebuild, reconstructed, tensors_in
+from .containers import PLAIN, Unseen, all_plain, flat_tensors, put_in, rebuild, reconstructed, tensors_in
 from .functions import EDIT, KNOWN, OUTPUT, RAISED, Function
 from .identity import UNVERSIONED, Identity, Residents
 from .keeping import Keeper
@@ -83,7 +83,7 @@ class Tracer(TorchCalls):
         self.identity = Identity(trace, residents, keeper, self._synthesize, observers)
         self._asked_before = [o for o in observers if type(o).before_call is not Observer.before_call]
         self._may_change = any(observer.may_change for observer in observers)
-        self._arguments: list[tuple[Value, Tensor]] = []  # of the running call, if there is an observer that may answer
+        self._arguments: list[tuple[Any, Any]] = []  # of the running call, if there is an observer that may answer
         self.module_call = -1  # place of the running one in trace.module_calls
         self.module_numbers = {id(module): number for number, module in enumerate(modules)}
         self.call_counts = [0] * len(modules)
@@ -108,6 +108,7 @@ class Tracer(TorchCalls):
         `treat` does the same for all kinds of calls, in several functions; here it is written out in one piece. After
         every large kernel the processor's caches are cold, and then it counts how much there is to be fetched again.
         """
+        # What is not of the common kind goes the long way.
         function, identity = KNOWN.get(func), self.identity
         if (
             (types and types != TENSOR_ONLY)
@@ -122,6 +123,7 @@ class Tracer(TorchCalls):
             return self.treat(func, types, args, kwargs or NO_KWARGS)
         self.busy = True
         try:
+            # Which values are the tensors among the arguments?
             live = identity.live
             target = args[0] if function.in_place else None
             stored: list[Any] = []
@@ -140,12 +142,14 @@ class Tracer(TorchCalls):
                     stored.append(self._stored(argument))
             stored_args = tuple(stored)
             stored_kwargs = {name: self._stored(argument) for name, argument in kwargs.items()} if kwargs else NO_KWARGS
+            # Observers may give it other arguments; what it will overwrite must be kept before.
             if self.observers:
                 args, kwargs = self._before_call(function, args, kwargs or NO_KWARGS, (stored_args, stored_kwargs))
                 target = args[0] if function.in_place else None
             memory = identity.before_write(target) if target is not None else None
             state = _state() if is_grad_enabled() or any_autocast() or is_inference_mode_enabled() else _NO_STATE
 
+            # The call itself.
             start = perf_counter_ns()
             try:
                 result = func(*args, **kwargs) if kwargs else func(*args)
@@ -156,6 +160,7 @@ class Tracer(TorchCalls):
                 raise
             time = perf_counter_ns() - start
 
+            # From where, up to the module call that it ran in.
             frame: FrameType | None = _getframe(1)
             site: Site = ()
             while frame is not None and (code := frame.f_code) is not MODULE_BOUNDARY:
@@ -170,6 +175,7 @@ class Tracer(TorchCalls):
                     before = (stored_args, stored_kwargs, written, overwritten, None, state)
                     return self._after(function, args, kwargs or NO_KWARGS, before, result, time, site)
 
+            # The result is a new value, kept as a lazy copy.
             trace = self.trace
             calls, values = trace.calls, trace.values
             value = _new_value(Value)
@@ -190,6 +196,7 @@ class Tracer(TorchCalls):
             if value.kept is None:
                 value._facts = facts_of(result)
             values.append(value)
+            # From now on the tensor is known by it.
             try:
                 version = result._version
             except RuntimeError:
@@ -199,6 +206,7 @@ class Tracer(TorchCalls):
             if target is not None:
                 value.address = stored_args[0].address
                 identity.after_write(target, value, False, memory)
+            # The record; then observers are told, and may answer with another tensor.
             place = self.module_call
             fields = (function, stored_args, stored_kwargs, (value,), overwritten, place, site, time, None, state)
             calls.append(_new_record(Call, fields))
@@ -485,7 +493,10 @@ class Tracer(TorchCalls):
             for observer in self._asked_before:
                 args, kwargs = observer.before_call(function, args, kwargs, stored) or (args, kwargs)
         if self._may_change:
-            self._arguments = list(paired([*stored[0], *stored[1].values()], [*args, *kwargs.values()]))
+            self._arguments = [
+                *zip(stored[0], args, strict=True),
+                *zip(stored[1].values(), kwargs.values(), strict=True),
+            ]
         return args, kwargs
 
     def _replace(self, value: Value, tensor: Tensor, answer: Tensor) -> Tensor:

@@ -68,7 +68,7 @@ def edited_log(
     if run.error is not None:
         raise run.error
     log = ModelLog(run.trace)
-    edits.finish(log.graph)
+    edits.finish(lambda: log.graph)
     apply_selection(log, run.chooser)
     return log
 

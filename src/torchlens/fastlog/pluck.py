@@ -107,7 +107,7 @@ def _from_log(
         raise error
     log = ModelLog(recording)
     if edits is not None:
-        edits.finish(log.graph)
+        edits.finish(lambda: log.graph)
     apply_selection(log, chooser)
     found: dict[Any, Tensor] = {}
     for selector in selection.selectors:

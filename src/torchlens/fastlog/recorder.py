@@ -162,7 +162,7 @@ def run_once(
     observers: tuple[Observer, ...] = (Watch(collector),) if edits is None else (edits, Watch(collector))
     structure, error, _ = run_traced(model, args, kwargs, options, observers=observers)
     if error is None and edits is not None:
-        edits.finish(ModelLog(structure).graph)
+        edits.finish(lambda: ModelLog(structure).graph)
     if error is None:
         collector.check_names()
     if error is not None and not isinstance(error, Stopped):

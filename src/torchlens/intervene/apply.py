@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from ..capture.records import Applied, facts_of
+from ..capture.functions import OUTPUT
+from ..capture.records import Applied, Trace, Value, argument_values, facts_of
 from ..errors import ArgumentError
-from ..graph.graph import Graph
 from .edits import Function, Moment, Swap
 from .sites import ARGUMENT, Request
 
@@ -58,28 +58,27 @@ def _differ(tensor: Tensor, edited: Tensor) -> bool:
 
 
 def remarks(
-    graph: Graph, requests: Sequence[Request], changed: Sequence[bool], applied: list[Applied]
+    trace: Trace, requests: Sequence[Request], changed: Sequence[bool], applied: list[Applied]
 ) -> Iterable[str]:
     """What the user should know of edits that were applied."""
+    needed = _needed(trace)
     for number, request in enumerate(requests):
         if not request.edit.is_backward and not changed[number]:
             yield f"{request.site}: {request.edit!r} changed no element"
-        if not any(_matters(graph, each) for each in applied if each.intervention == number):
+        if not any(_matters(trace, needed, each) for each in applied if each.intervention == number):
             yield f"{request.site}: nothing that the model returned depends on what was edited"
 
 
-def _matters(graph: Graph, applied: Applied) -> bool:
-    """Does anything that the model returned depend on what was edited?"""
-    if applied.value.role == "param" and applied.call < 0:
-        return True
-    values = graph.trace.calls[applied.call].outputs if applied.call >= 0 else (applied.value,)
-    waiting = [graph.place[value.index] for value in values if value.index in graph.place]
-    seen = set(waiting)
-    while waiting:
-        place = waiting.pop()
-        if graph.entries[place].role == "output":
-            return True
-        new = [child for child in graph.children[place] if child not in seen]
-        seen.update(new)
-        waiting += new
-    return False
+def _needed(trace: Trace) -> set[Value]:
+    """The values that something that the model returned depends on."""
+    needed: set[Value] = set()
+    for call in reversed(trace.calls):
+        if call.function is OUTPUT or any(value in needed for value in call.outputs):
+            needed.update([*call.outputs, *(value for _, value in argument_values(call))])
+    return needed
+
+
+def _matters(trace: Trace, needed: set[Value], applied: Applied) -> bool:
+    if applied.call >= 0:
+        return any(value in needed for value in trace.calls[applied.call].outputs)
+    return applied.value in needed

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -231,16 +231,16 @@ class LiveEdits(Observer):
 
     # ---- the end --------------------------------------------------------------------------------------------
 
-    def finish(self, graph: Graph) -> None:
+    def finish(self, graph: Callable[[], Graph]) -> None:
         """The run is over: raise where an edit never happened, note what changed nothing."""
         if self.failure is not None:
             raise self.failure
         for number, applied in enumerate(self.applied):
             if not applied:
-                raise LayerNotFoundError(f"{ARGUMENT}: {self._never(number, graph)}")
+                raise LayerNotFoundError(f"{ARGUMENT}: {self._never(number, graph())}")
         if self.path is not None:
             self.path.finish(self.trace)
-        self.trace.remarks += remarks(graph, self.requests, self.changed, self.trace.applied)
+        self.trace.remarks += remarks(self.trace, self.requests, self.changed, self.trace.applied)
 
     def _never(self, number: int, graph: Graph) -> str:
         request = self.requests[number]

@@ -250,7 +250,7 @@ class _Rebuilt:
         trace.applied = [each._replace(value=self.value(each.value)) for each in [*old.applied, *shifted]]
         graph = self._graph(trace)
         ours = [each._replace(intervention=each.intervention - earlier) for each in trace.applied[len(old.applied) :]]
-        trace.remarks = [*old.remarks, *remarks(graph, edits.plan.requests, edits.changed, ours)]
+        trace.remarks = [*old.remarks, *remarks(trace, edits.plan.requests, edits.changed, ours)]
         return trace, graph
 
     def _call(self, call: Call) -> Call:
