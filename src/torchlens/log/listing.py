@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
+
 from ..graph.graph import Graph
+from ..graph.program import Edges, number_by_first_use
 from ..words import aligned, tensor_words
 
 if TYPE_CHECKING:
@@ -29,13 +32,14 @@ class Listed(list[T]):
 
 def layer_lines(graph: Graph) -> list[str]:
     """A line for every listed operation, with shape and module; where there are very many, for every layer."""
-    numbered: dict[int, list[tuple[int, int]]] = {}  # the operations of a line, each with its number
-    by_layer = len(graph.listed) > MOST_LINES
-    for number, place in enumerate(graph.listed):
-        numbered.setdefault(graph.layers[place] if by_layer else place, []).append((number, place))
-    groups = list(numbered.values())
-    first, last = shown_of(len(groups))
-    rows = [_row(graph, group[0][0], [place for _, place in group]) for group in [*groups[:first], *groups[last:]]]
+    listed = np.array(graph.listed, np.int64)
+    by_layer = len(listed) > MOST_LINES
+    lines_of = number_by_first_use(graph.layer_of[listed]) if by_layer else np.arange(len(listed))
+    groups = Edges.of(np.bincount(lines_of), np.argsort(lines_of, kind="stable"))  # the operations of each line
+    total = len(groups.heads) - 1
+    first, last = shown_of(total)
+    shown = groups.into(np.array([*range(first), *range(last, total)], np.int64)).lists()
+    rows = [_row(graph, group[0], listed[group].tolist()) for group in shown]
     left_out = [f"... {last - first:,} more layers: log.layer_list has every operation, log[{first}:{first + 50}] some"]
     lines = aligned(rows)
     return [*lines[:first], *(left_out if last > first else []), *lines[first:]]
@@ -49,7 +53,7 @@ def shown_of(count: int) -> tuple[int, int]:
 def _row(graph: Graph, number: int, places: list[int]) -> tuple[str, str, str]:
     """Number and name, shape, module."""
     first, values = places[0], [graph.entries[place] for place in places]
-    total = len(graph.layer_entries[graph.layers[first]])
+    total = graph.num_passes[graph.layers[first]]
     if len(places) > 1:
         some = "" if len(places) == total else f"{len(places)}/"
         name = f"{graph.layer_labels[graph.layers[first]]} ({some}{total} passes)"
