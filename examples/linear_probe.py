@@ -34,7 +34,7 @@ def train(model: nn.Sequential, heads: nn.ModuleDict, steps: int) -> dict[str, f
     optimizer = torch.optim.Adam(heads.parameters(), lr=0.01)
     accuracy = {}
     for x, label in batches(steps):
-        log = tl.log_forward_pass(model, x, layers_to_save=LAYERS, train_mode=True)
+        log = tl.log_forward_pass(model, x, layers_to_save=LAYERS)  # nothing in it is trained
         scores = {layer: head(log[layer].activation) for layer, head in heads.items()}
         optimizer.zero_grad()
         torch.stack([F.cross_entropy(each, label) for each in scores.values()]).sum().backward()

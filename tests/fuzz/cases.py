@@ -21,7 +21,6 @@ from torch import Tensor, nn
 import torchlens as tl
 from torchlens.bundle import stream
 from torchlens.bundle.hashing import hash_of
-from torchlens.fastlog import storage
 
 
 class Demo(nn.Module):
@@ -66,13 +65,13 @@ def died_before_the_end() -> Iterator[None]:
     def die(*arguments: Any) -> None:
         raise KeyboardInterrupt
 
-    finish = stream.finish, storage.finish
-    stream.finish = storage.finish = die
+    finish = stream.finish
+    stream.finish = die
     try:
         with suppress(KeyboardInterrupt):
             yield
     finally:
-        stream.finish, storage.finish = finish
+        stream.finish = finish
 
 
 def run_case(seed: int, number: int, sound: Path, scratch: Path) -> str:
