@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Chromium for the tests of the page; where it can't be installed they are skipped, and say so.
 CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser)
 
-.PHONY: help demo test browser package frameworks kills handover ray cloud lint docs corpora fuzz interrupts zoo versions bench bench-parts bench-gate gallery clean
+.PHONY: help demo test browser package frameworks kills handover ray cloud lint docs corpora fuzz interrupts zoo versions bench bench-parts bench-gate gallery compare-pairs clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 13
@@ -94,7 +94,11 @@ bench-parts: $(READY)  ## what single parts cost: full log, fastlog, graph passe
 	$(RUN) -m benchmarks.draw
 	$(RUN) -m benchmarks.page
 	$(RUN) -m benchmarks.validate
+	$(RUN) -m benchmarks.compare
 	$(RUN) -m benchmarks.extract
+
+compare-pairs: $(READY)  ## compare the pairs of runs whose truth is known, print a table of what was found
+	OMP_NUM_THREADS=1 $(RUN) -m tests.comparing
 
 bench-gate: $(READY)  ## fail if the hot path has become slower (ACCEPT=1: these figures from now on)
 	$(RUN) -m benchmarks.gate $(if $(ACCEPT),--accept)

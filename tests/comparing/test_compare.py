@@ -257,3 +257,11 @@ def test_pictures_and_pages(ending: str, tmp_path: Path) -> None:
         assert path.read_text().count(">tanh_1_3  5x16<") == 1
     with pytest.raises(tl.ArgumentError, match=r"ends in .svg, .pdf or .png"):
         comparison.draw(tmp_path / "both.gif")
+
+
+def test_an_intervention_is_the_cause() -> None:
+    edited = logged(interventions={"activation": tl.edits.scale(0.5)})
+    comparison = tl.compare(logged(), edited)
+    assert first(comparison).b == "gelu_1_2"
+    assert first(comparison).cause.startswith("an intervention of B: scale(0.5) at activation")
+    assert len(comparison.differences) == 1

@@ -10,10 +10,10 @@ from .fingerprints import Fingerprint, same
 from .layouts import relative_error
 from .matching import Matching, between, boundary
 from .sides import Side
-from .weights import weight_notes
+from .weights import have_other_weights
 
-#: How far into what differs the search looks, on each side.
-_DEPTH = 20
+#: How far into what differs the search looks, on each side: from its beginning, and back from its end.
+_DEPTH, _BACK = 20, 8
 
 
 Prints = Mapping[int, Fingerprint]
@@ -27,8 +27,8 @@ class Candidate(NamedTuple):
 def region_candidates(matching: Matching, donor_region: list[int], region: list[int]) -> list[Candidate]:
     """All candidates, in the order in which they are worth trying."""
     donor, recipient = matching.donor, matching.recipient
-    near = [j for j in donor_region[:_DEPTH] if donor.function(j) != "output"]
-    own = [i for i in region[:_DEPTH] if recipient.function(i) != "output"]
+    near = [j for j in _ends(donor_region) if donor.function(j) != "output"]
+    own = [i for i in _ends(region) if recipient.function(i) != "output"]
     pairs = [
         *_pairs(matching, near, own, set(donor_region), set(region)),
         *_missing(matching, near, set(donor_region)),
@@ -39,6 +39,10 @@ def region_candidates(matching: Matching, donor_region: list[int], region: list[
     own_sizes = _sizes(recipient, {i for _, i, _ in pairs}, set(region))
     found = [Candidate(Finding(j, i, kind, 0.0), sizes[j] + own_sizes[i]) for j, i, kind in pairs]
     return sorted(found, key=lambda each: _order(matching, each))
+
+
+def _ends(region: list[int]) -> list[int]:
+    return region[:_DEPTH] + region[max(_DEPTH, len(region) - _BACK) :]
 
 
 def _order(matching: Matching, candidate: Candidate) -> tuple[int, bool, int]:
@@ -75,9 +79,9 @@ def _has_better_weights(matching: Matching, j: int, i: int, near: list[int]) -> 
     donor, recipient = matching.donor, matching.recipient
     if donor.function(j) != recipient.function(i) or not donor.params(j) or not recipient.params(i):
         return False
-    if not weight_notes(donor, recipient, j, i):
+    if not have_other_weights(donor, recipient, j, i):
         return False
-    return any(not weight_notes(donor, recipient, other, i) for other in near if donor.params(other))
+    return any(not have_other_weights(donor, recipient, other, i) for other in near if donor.params(other))
 
 
 def _missing(matching: Matching, near: list[int], donor_region: set[int]) -> Iterator[tuple[int, int, str]]:

@@ -15,7 +15,7 @@ from .findings import Finding
 from .layouts import relative_error
 from .matching import Matching
 from .sides import Side
-from .weights import weight_notes
+from .weights import have_other_weights, weight_notes
 
 _EQUAL = 1e-6
 
@@ -103,9 +103,9 @@ class _Cause:
     def _operation(self) -> tuple[str, tuple[Any, ...]]:
         j, i = self.j, self.i
         name = self.recipient.spelled(i)
-        changed = self._changed_since()
-        if changed:
-            return changed
+        told = self._edited() or self._changed_since()
+        if told:
+            return told
         notes = weight_notes(self.donor, self.recipient, j, i)
         if self.donor.function(j) != self.recipient.function(i):
             names = self.both(self.spelled(self.donor, j), self.spelled(self.recipient, i))
@@ -117,6 +117,14 @@ class _Cause:
         if arguments:
             return "; ".join([f"other argument of {name}: {arguments}", *notes]), ("argument", name, arguments)
         return self._same_in_words(name)
+
+    def _edited(self) -> tuple[str, tuple[Any, ...]] | None:
+        for side, index in ((self.donor, self.j), (self.recipient, self.i)):
+            number = side.exact.edited.get(index, side.exact.edited_calls.get(side.value(index).call))
+            if number is not None:
+                asked = side.trace.interventions[number]
+                return f"an intervention of {side.name}: {asked.edit!r} at {asked.site}", ("intervention", side.name)
+        return None
 
     def _changed_since(self) -> tuple[str, tuple[Any, ...]] | None:
         for side, index in ((self.donor, self.j), (self.recipient, self.i)):
@@ -163,7 +171,7 @@ class _Cause:
         where = "from here on" if self.finding.kind == "unproven" else "between the last agreement and here"
         words = f"other operations: {where}, A does {_chain(each[0][1])}; B does {_chain(each[1][1])}"
         same_end = self.donor.function(j) == self.recipient.function(i) and bool(self.donor.params(j))
-        if same_end and not weight_notes(self.donor, self.recipient, j, i):
+        if same_end and not have_other_weights(self.donor, self.recipient, j, i):
             words = f"the same {self.donor.spelled(j)} with the same weights is fed by something else: " + words
         return words + self._own_numbers(), ("region", tuple(steps), tuple(own_steps))
 

@@ -44,7 +44,7 @@ class Difference:
 
     a: str  # the operation in A, by its label
     b: str
-    kind: str  # "operation", "source", "order", "region", "missing", "extra", "unproven"
+    kind: str  # "operation", "source", "order", "region", "missing", "unproven"
     cause: str
     module_a: str
     module_b: str
@@ -132,7 +132,7 @@ class Comparison:
         return Difference(
             self._a.label(a),
             self._b.label(b),
-            first.kind,
+            "missing" if first.kind == "extra" else first.kind,
             first.cause,
             self._a.module(a),
             self._b.module(b),

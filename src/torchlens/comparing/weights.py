@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..capture.records import Value
+from .fingerprints import fingerprint, same
 from .layouts import relative_error
 from .sides import Side
 
@@ -14,14 +15,7 @@ _EQUAL = 1e-6
 
 def weight_notes(donor: Side, recipient: Side, j: int, i: int) -> list[str]:
     """What is different about the weights of two operations, in words; empty if they have the same."""
-    theirs, own = donor.params(j), recipient.params(i)
-    constants = [donor.values[p] for p in donor.parents[j] if not donor.comes_from_input(p)]
-    constants += [recipient.values[p] for p in recipient.parents[i] if not recipient.comes_from_input(p)]
-    respelled = donor.spelled(j) != recipient.spelled(i)
-    missing = [v for v in own if not _is_among(recipient.param(v), _tensors(donor, theirs) + constants, respelled)]
-    unused = [v for v in theirs if not _is_among(donor.param(v), _tensors(recipient, own) + constants, respelled)]
-    if any(donor.param(v) is None for v in theirs) or any(recipient.param(v) is None for v in own):
-        return []
+    unused, missing = _unlike(donor, recipient, j, i)
     notes = []
     for value in missing:
         other = next((v for v in unused if v.shape.numel() == value.shape.numel()), None)
@@ -30,9 +24,28 @@ def weight_notes(donor: Side, recipient: Side, j: int, i: int) -> list[str]:
         else:
             unused.remove(other)
             notes.append(_difference(donor, recipient, other, value))
-    notes += [f"{donor.name} uses {v.address}, for which {recipient.name} has nothing here" for v in unused]
-    same_function = donor.function(j) == recipient.function(i)
-    return notes if same_function or (missing and theirs) else []
+    return notes + [f"{donor.name} uses {v.address}, for which {recipient.name} has nothing here" for v in unused]
+
+
+def have_other_weights(donor: Side, recipient: Side, j: int, i: int) -> bool:
+    """Is anything different about them?"""
+    return any(_unlike(donor, recipient, j, i))
+
+
+def _unlike(donor: Side, recipient: Side, j: int, i: int) -> tuple[list[Value], list[Value]]:
+    """The weights of two operations that have no equal at the other."""
+    theirs, own = donor.params(j), recipient.params(i)
+    tensors, own_tensors = _tensors(donor, theirs), _tensors(recipient, own)
+    if any(tensor is None for tensor in (*tensors, *own_tensors)):
+        return [], []
+    constants = [donor.values[p] for p in donor.parents[j] if not donor.comes_from_input(p)]
+    constants += [recipient.values[p] for p in recipient.parents[i] if not recipient.comes_from_input(p)]
+    respelled = donor.spelled(j) != recipient.spelled(i)
+    missing = [v for v, t in zip(own, own_tensors, strict=True) if not _is_among(t, tensors + constants, respelled)]
+    unused = [v for v, t in zip(theirs, tensors, strict=True) if not _is_among(t, own_tensors + constants, respelled)]
+    if donor.function(j) != recipient.function(i) and not (missing and theirs):
+        return [], []
+    return unused, missing
 
 
 def _tensors(side: Side, values: list[Value]) -> list[Tensor | None]:
@@ -73,7 +86,9 @@ def _difference(donor: Side, recipient: Side, theirs: Value, own: Value) -> str:
     words = f"weights differ: {first[0]}'s {first[1]} and {second[0]}'s {second[1]}"
     if one.dim() == 2 and tuple(one.t().shape) == tuple(other.shape) and _equal(one.t(), other):
         return f"{words} (one is the other transposed)"
-    if one.reshape(-1).sort()[0].equal(other.reshape(-1).sort()[0]):
+    if same(fingerprint(one), fingerprint(other), _EQUAL) and one.reshape(-1).sort()[0].equal(
+        other.reshape(-1).sort()[0]
+    ):
         return f"{words} (the same numbers in another order)"
     words += f" (relative difference {relative_error(one.reshape(other.shape), other):.1e})"
     constant = [name for name, tensor in ((donor.name, one), (recipient.name, other)) if _is_constant(tensor)]
@@ -83,14 +98,18 @@ def _difference(donor: Side, recipient: Side, theirs: Value, own: Value) -> str:
 
 
 def _is_constant(tensor: Tensor) -> bool:
-    return tensor.numel() > 1 and bool((tensor == tensor.reshape(-1)[0]).all())
+    numbers = tensor.reshape(-1)
+    first = numbers[:64]  # most are not, and a look at a few tells
+    return len(numbers) > 1 and bool((first == first[0]).all()) and bool((numbers == first[0]).all())
 
 
 def _elsewhere(donor: Side, recipient: Side, other: Tensor, but: Value) -> str:
     """Is it a weight that belongs elsewhere?"""
+    if _is_constant(other):
+        return ""
     for value in donor.trace.params:
         tensor = donor.param(value)
-        if value is but or tensor is None or _is_constant(other):
+        if value is but or tensor is None:
             continue
         if _equal(tensor, other) or (tensor.dim() == 2 and _equal(tensor.t(), other)) or is_part(other, tensor):
             return f"; {recipient.name}'s is {donor.name}'s {value.address}"

@@ -51,6 +51,9 @@ class Float64:
         self.kept: dict[int, str] = {}
         self.changed_since = _params_changed_since(trace)
         self._params: dict[int, Tensor] = {}
+        #: Values that an intervention replaced, and calls that took something else: what was saved is what they were.
+        self.edited = {each.value.index: each.intervention for each in trace.applied if each.call < 0}
+        self.edited_calls = {each.call: each.intervention for each in trace.applied if each.call >= 0}
 
     def source(self, value: Value) -> Tensor | None:
         """A value that no call made: a parameter, an input, a buffer, a constant. None if it was not saved."""
@@ -71,6 +74,8 @@ class Float64:
         call = self.trace.calls[number]
         if call.function is OUTPUT:
             return [tensor_of(call.args[0])]
+        if number in self.edited_calls or any(output.index in self.edited for output in call.outputs):
+            return self._saved(number)
         values = [value for _, value in argument_values(call)]
         tensors = [self._tensor(value, tensor_of) for value in values]
         if any(value.role == "param" and value.index in self.changed_since for value in values):
