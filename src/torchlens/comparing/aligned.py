@@ -7,7 +7,6 @@ import math
 from ..capture.records import argument_values
 from .findings import Finding
 from .layouts import relative_error
-from .matching import OUTPUT_TOLERANCE
 from .sides import Side
 
 
@@ -58,8 +57,7 @@ class Aligned:
         ]
 
     def bad_outputs(self) -> list[tuple[int, int]]:
-        near = max(self.tolerance, OUTPUT_TOLERANCE)
-        return [(_donor(self, i), i) for i in self.recipient.outputs if self.error[i] > near]
+        return [(_donor(self, i), i) for i in self.recipient.outputs if self.error[i] > self.tolerance]
 
     def _bad_region(self) -> list[int]:
         """What differs and reaches a bad output through values that differ."""

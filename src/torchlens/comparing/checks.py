@@ -124,15 +124,17 @@ def _all_tensors(side: Side) -> list[Tensor | None]:
 def _counterpart(tensor: Tensor | None, others: list[Tensor], index: Index) -> str:
     if tensor is None:
         return ""
-    found = [others[key] for key in index.find(fingerprint(tensor))]
-    if any(other.shape == tensor.shape and relative_error(tensor, other) < _EQUAL for other in found):
+    mark = fingerprint(tensor)
+    alike = (others[key] for key in index.each(mark))
+    if any(other.shape == tensor.shape and relative_error(tensor, other) < _EQUAL for other in alike):
         return "equal"
+    found = [others[key] for key in index.find(mark)]
     turned = tensor.t() if tensor.dim() == 2 else tensor
     if any(other.shape == turned.shape and relative_error(turned, other) < _EQUAL for other in found):
         return "transposed"
     if any(other.numel() == tensor.numel() for other in found):
         return "reshaped"
-    if not fingerprint(tensor).telling:
+    if not mark.telling:
         return ""  # zeros are a part of all others
     for other in others:
         for each in (tensor, turned):

@@ -131,15 +131,26 @@ def _outcome(donor: Side, recipient: Side, aligned: bool, tolerance: float) -> O
     outcome.in_float64 = _exact_error(donor, recipient, values)
     if not findings and not matching.bad_outputs():
         return outcome
-    total = sum(outcome.rounding.values())
-    if findings and outcome.in_float64 <= total and tolerance < _CONSTANTS:
-        recipient.values = dict(values)
-        loose, more = _search(donor, recipient, aligned, _CONSTANTS)
-        if not more and not loose.bad_outputs():
-            outcome.matching, outcome.findings, outcome.constants = loose, [], True
-            return outcome
-    outcome.status = "hidden" if findings and outcome.in_float64 <= total else "differs"
+    small = outcome.in_float64 <= sum(outcome.rounding.values())
+    found = _only_constants(outcome, aligned, values) if small and tolerance < _CONSTANTS else None
+    if found is not None:
+        outcome.matching, outcome.findings, outcome.constants = found, [], True
+        return outcome
+    outcome.status = "hidden" if findings and small else "differs"
     return outcome
+
+
+def _only_constants(
+    outcome: Outcome, aligned: bool, values: dict[int, torch.Tensor | None]
+) -> Matching | Aligned | None:
+    """The matching in which only constants differ, by how they were rounded; None if there is more to it."""
+    matching = outcome.matching
+    assert matching is not None
+    if aligned:
+        return matching if all(finding.error <= _CONSTANTS for finding in outcome.findings) else None
+    matching.recipient.values = dict(values)
+    loose, more = _search(matching.donor, matching.recipient, aligned, _CONSTANTS)
+    return loose if not more and not loose.bad_outputs() else None
 
 
 def _search(donor: Side, recipient: Side, aligned: bool, tolerance: float) -> tuple[Matching | Aligned, list[Finding]]:

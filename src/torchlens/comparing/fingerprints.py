@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import torch
@@ -108,14 +108,16 @@ class Index:
 
     def find(self, wanted: Fingerprint) -> list[int]:
         """The values with this fingerprint."""
+        return list(self.each(wanted))
+
+    def each(self, wanted: Fingerprint) -> Iterator[int]:
+        """The same one by one, for those whom the first will do: of zeros there may be thousands."""
         margin = 2 * self.tolerance * wanted.rms + 1e-300
-        found = []
         for place in range(bisect_left(self._sizes, wanted.rms - margin), len(self._order)):
             if self._sizes[place] > wanted.rms + margin:
                 break
             if same(wanted, self.fingerprints[self._order[place]], self.tolerance):
-                found.append(self._order[place])
-        return found
+                yield self._order[place]
 
 
 def equal_in(wanted: Fingerprint, others: Iterable[Fingerprint], tolerance: float) -> bool:

@@ -16,9 +16,6 @@ from .fingerprints import Fingerprint, Index, equal_in, fingerprint
 from .layouts import fit, relative_error
 from .sides import Side
 
-#: Outputs that differ by less agree.
-OUTPUT_TOLERANCE = 1e-7
-
 
 class Matching:
     """The recipient's values, and their partners among the donor's. Grafts change both as the search goes on."""
@@ -112,7 +109,7 @@ class Matching:
 
     def bad_outputs(self) -> list[tuple[int, int]]:
         pairs = zip(self.donor.outputs, self.recipient.outputs, strict=False)
-        return [pair for pair in pairs if self.output_error(*pair) > max(self.tolerance, OUTPUT_TOLERANCE)]
+        return [pair for pair in pairs if self.output_error(*pair) > self.tolerance]
 
     def bad_regions(self) -> tuple[list[int], list[int]]:
         """What has no partner and reaches a bad output through such values only, on both sides.
