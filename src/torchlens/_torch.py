@@ -94,6 +94,7 @@ __all__ = [
     "transform_levels",
     "unseen_collectives",
     "unseen_functions",
+    "without_dispatch_modes",
 ]
 
 T = TypeVar("T")
@@ -149,7 +150,7 @@ _vmap = private("torch._functorch.vmap")
 _operators = private("torch._higher_order_ops.utils")
 _MakefxTracer = private("torch.fx.experimental.proxy_tensor._MakefxTracer")
 _pytree_nodes: dict[type, Any] = private("torch.utils._pytree.SUPPORTED_NODES", instead={})
-_without_dispatch_modes = private("torch.utils._python_dispatch._disable_current_modes", instead=nullcontext)
+without_dispatch_modes = private("torch.utils._python_dispatch._disable_current_modes", instead=nullcontext)
 
 #: What `torch.cond` and its like are.
 HigherOrderOperator: Any = private("torch._ops.HigherOrderOperator", instead=_Nothing)
@@ -315,7 +316,7 @@ def as_class(tensor: Tensor, kind: type[Tensor], as_subclass: Callable[..., Any]
     try:
         made = as_subclass(tensor, kind)
     except RuntimeError:
-        with _without_dispatch_modes():
+        with without_dispatch_modes():
             made = as_subclass(tensor, kind)
     return made
 

@@ -102,6 +102,10 @@ class TorchCalls(TorchFunctionMode):
         with self.bookkeeping():
             return func(*args, **kwargs)
 
+    def hide_from_dispatch_modes(self) -> None:
+        """The model enters a dispatch mode of its own, which must not see what the capture does."""
+        raise NotImplementedError
+
     def before_swap(self, one: Tensor, other: Tensor) -> None:
         """Two tensors are about to exchange all that they are."""
         raise NotImplementedError

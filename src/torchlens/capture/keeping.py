@@ -48,6 +48,7 @@ class Keeper:
     def __init__(self) -> None:
         self.foreign: set[int] = set()  # storages that someone else may read or write at the address they have now
         self._guards: dict[int, StorageWeakRef] = {}
+        self.hidden: Callable[[], Any] | None = None  # from dispatch modes of the model's, if it has entered one
 
     def mark_foreign(self, tensor: Tensor) -> None:
         address = address_of(tensor)  # should another storage get it later, that costs a copy, and nothing else
@@ -77,6 +78,12 @@ class Keeper:
 
         `fresh` says that it lies in new memory of its own, as it is.
         """
+        if self.hidden is not None:
+            with self.hidden():
+                return self._keep(tensor, fresh)
+        return self._keep(tensor, fresh)
+
+    def _keep(self, tensor: Tensor, fresh: bool) -> Tensor | None:
         try:
             # A lazy copy of a quantized tensor would lose its quantizer.
             if (fresh or storage_address(tensor) not in self.foreign) and not tensor.is_quantized:

@@ -7,7 +7,8 @@ README.md in this folder.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from sys import _getframe
 from time import perf_counter_ns
 from types import FrameType
@@ -25,6 +26,7 @@ from .._torch import (
     autocast_state,
     lazy_copy,
     no_torch_function,
+    without_dispatch_modes,
 )
 from ..errors import ArgumentError
 from .calls import NO_SUBCLASS, TENSOR_ONLY, TorchCalls
@@ -88,6 +90,7 @@ class Tracer(TorchCalls):
         self.module_numbers = {id(module): number for number, module in enumerate(modules)}
         self.call_counts = [0] * len(modules)
         self.below = False  # recording what was seen at the dispatcher
+        self.hidden: Callable[[], Any] = nullcontext  # from dispatch modes of the model's, if it has entered one
         self.last = _UNKNOWN  # the entry in `Identity.live` of what the last torch call returned, if it is known
 
     def prepare(self) -> None:
@@ -217,12 +220,17 @@ class Tracer(TorchCalls):
         finally:
             self.busy = False
 
+    def hide_from_dispatch_modes(self) -> None:
+        self.identity.watchful = True
+        self.hidden = without_dispatch_modes
+        self.forget_last()
+
     def _record(self, function: Function, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         guarded = self.guarded
         self.busy = True
         try:
-            if guarded:
-                with no_torch_function():
+            if guarded or self.hidden is not nullcontext:
+                with no_torch_function(), self.hidden():
                     args, kwargs, before = self._before(function, args, kwargs)
             else:
                 args, kwargs, before = self._before(function, args, kwargs)
@@ -238,8 +246,8 @@ class Tracer(TorchCalls):
             time = perf_counter_ns() - start
 
             site = frames_above(3)
-            if guarded or type(result) is not Tensor:
-                with no_torch_function():
+            if guarded or type(result) is not Tensor or self.hidden is not nullcontext:
+                with no_torch_function(), self.hidden():
                     return self._after(function, args, kwargs, before, result, time, site)
             return self._after(function, args, kwargs, before, result, time, site)
         finally:
@@ -364,7 +372,7 @@ class Tracer(TorchCalls):
         stored_args, stored_kwargs, written, overwritten, rng, state = before
         values = tuple(values_in((*stored_args, *stored_kwargs.values())))
         self.trace.events.append(Event(RAISED, values, None, self.module_call, len(calls), site))
-        with no_torch_function():
+        with no_torch_function(), self.hidden():
             for tensor in written:  # torch counts a write when it is done
                 identity.note_alias(tensor)
             pairs = [pair for pair in zip(written, overwritten, strict=True) if identity.may_differ(*pair)]
@@ -627,7 +635,8 @@ class Tracer(TorchCalls):
     def _value_now(self, tensor: Tensor) -> Value:
         busy, self.busy = self.busy, True
         try:
-            return self.identity.value_of(tensor)
+            with self.hidden():
+                return self.identity.value_of(tensor)
         finally:
             self.busy = busy
 
@@ -636,7 +645,7 @@ class Tracer(TorchCalls):
     def record_output(self, result: Any) -> None:
         """Make an entry for each tensor that the model returned."""
         calls = self.trace.calls
-        with no_torch_function():
+        with no_torch_function(), self.hidden():
             self.identity.look_at_steady()
             entries: dict[int, Value] = {}
             self._arguments = []

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from .._torch import (
     as_class,
@@ -40,7 +41,8 @@ def unseen_followed(is_ours: IsOurs) -> list[Change]:
     swaps = [told(torch.utils, "weakref", _weak_references), told(*swap_function, _swapping)]
     made = [told(Parameter, "__new__", _parameter_made), told(Tensor, "__init__", _tensor_made)]
     made += [told(type(torch.autograd.Variable), "__call__", _variable_made), told(Tensor, "as_subclass", _subclassed)]
-    return [*below, *levels, *made, *swaps]
+    modes = [told(TorchDispatchMode, "__enter__", _dispatch_mode_entered)]
+    return [*below, *levels, *made, *swaps, *modes]
 
 
 def collectives_followed(is_ours: IsOurs) -> list[Change]:
@@ -65,6 +67,21 @@ class Told(Replaced):
 def tracers_here(is_ours: IsOurs) -> list[Any]:
     """The captures of this thread, outermost first."""
     return [mode for mode in mode_stack() if is_ours(mode)]
+
+
+# ---- dispatch modes of the model's own --------------------------------------------------------------------------
+
+
+def _dispatch_mode_entered(enter: Callable[..., Any], tracers_here: Tracers) -> Callable[..., Any]:
+    """From now on the model watches the dispatcher: what a capture does itself must not reach it."""
+
+    @wraps(enter)
+    def entered(mode: Any) -> Any:
+        for tracer in tracers_here():
+            tracer.hide_from_dispatch_modes()
+        return enter(mode)
+
+    return entered
 
 
 # ---- recorded at the dispatcher -------------------------------------------------------------------------------

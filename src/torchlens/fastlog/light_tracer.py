@@ -16,7 +16,7 @@ from weakref import ref
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-from .._torch import UninitializedTensorMixin, inside_compiled, no_torch_function
+from .._torch import UninitializedTensorMixin, inside_compiled, no_torch_function, without_dispatch_modes
 from ..capture.calls import NO_SUBCLASS, TENSOR_ONLY, Progress, TorchCalls
 from ..capture.changes import Changes, begin_or_undo
 from ..capture.containers import PLAIN, all_plain, flat_tensors, tensors_in
@@ -368,6 +368,9 @@ class LightTracer(TorchCalls):
 
     def knows(self, tensor: Tensor) -> bool:
         return self._name(tensor) is not None
+
+    def hide_from_dispatch_modes(self) -> None:
+        self.keeper.hidden = without_dispatch_modes
 
     def before_swap(self, one: Tensor, other: Tensor) -> None:
         for tensor in (one, other):
