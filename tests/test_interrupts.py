@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import multiprocessing
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,10 +21,14 @@ from torch import Tensor, nn
 
 import torchlens as tl
 from torchlens.capture import changes
+from torchlens.capture.buffers import BuffersKept
 from torchlens.capture.changes import Changes, Replaced, between
+from torchlens.capture.modules import copied
 from torchlens.capture.origins import Origins
 from torchlens.extraction.run import quietly
 from torchlens.replay.call import recompute
+
+SOURCE = Path(tl.__file__).parent
 
 
 def test_interrupts_at_random_moments() -> None:
@@ -188,6 +195,41 @@ def test_a_quiet_forward_is_interrupted_everywhere() -> None:
         after = process_state()
         assert {key: after[key] for key in before if after[key] != before[key]} == {}, where
         assert torch.get_rng_state().equal(generator), where
+
+
+SMALL = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.BatchNorm1d(2))
+WITHOUT_GRAD: dict[str, Callable[[tl.ModelLog], Any]] = {
+    "a copy of the model": lambda log: copied(SMALL),
+    "first_nan": lambda log: log.first_nan(),
+    "find": lambda log: log.find(torch.zeros(2, 2)),
+    "the print of an operation": lambda log: str(log["relu"]),
+    "buffers put back": lambda log: buffers_put_back(SMALL),
+}
+
+
+def buffers_put_back(model: nn.Module) -> None:
+    kept = BuffersKept(model)
+    between(lambda frame: kept.make(), lambda: None, kept.undo)
+
+
+@pytest.mark.parametrize("what", WITHOUT_GRAD)
+def test_grad_mode_is_put_back_everywhere(what: str) -> None:
+    log = tl.log_forward_pass(SMALL, torch.rand(2, 2))
+    WITHOUT_GRAD[what](log)
+    for where in interrupted_everywhere(lambda: WITHOUT_GRAD[what](log), stride=3):
+        assert torch.is_grad_enabled(), where
+
+
+def test_no_context_that_torch_writes_in_python_sets_grad_mode() -> None:
+    """An interrupt in its beginning or end would leave it changed: `grad_scope` and `call_with_grad` do without."""
+    forbidden = {"no_grad", "enable_grad", "inference_mode", "fork_rng"}
+    called = [
+        f"{path.relative_to(SOURCE)}:{node.lineno} {node.func.attr}"
+        for path in SOURCE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in forbidden
+    ]
+    assert called == []
 
 
 def test_collections_are_noticed_only_while_a_capture_runs() -> None:

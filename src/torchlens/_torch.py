@@ -55,6 +55,7 @@ __all__ = [
     "dispatch_stack",
     "finished",
     "function_namespaces",
+    "grad_scope",
     "has_call_of_its_own",
     "higher_order_kernel",
     "hook_node_output",
@@ -193,6 +194,18 @@ set_grad_enabled = private("torch._C._set_grad_enabled", instead=torch.set_grad_
 #: Inside this context inference mode is on or off; when it ends, grad mode and autocast are as they were, too. It is
 #: not written in Python, so that no signal can interrupt its beginning or its end.
 inference_scope = private("torch._C._InferenceMode", instead=torch.inference_mode)
+
+
+def grad_scope() -> Any:
+    """A context in which grad mode may be set: when it ends, that is as before.
+
+        with grad_scope():
+            set_grad_enabled(False)
+            ...
+
+    Unlike `with torch.no_grad():`, whose beginning and end are written in Python, no signal leaves it changed.
+    """
+    return inference_scope(torch.is_inference_mode_enabled())
 
 
 def call_with_grad(enabled: bool, func: Callable[..., T], *args: Any) -> T:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from ._torch import call_with_grad
 from .aliases import ARGUMENTS
 from .capture import rng
 from .capture.arguments import model_arguments
@@ -417,7 +418,6 @@ def validate_backward_pass(
     loss_of = loss_fn or default_loss
     report = BackwardReport()
 
-    @torch.enable_grad()
     def run_twice() -> tuple[Any, ...]:
         seed = rng.begin(random_seed)
         plain, plain_args, plain_kwargs = copied(model), fresh_copy(args), fresh_copy(kwargs)
@@ -431,7 +431,9 @@ def validate_backward_pass(
         log.log_backward(loss)
         return plain, plain_args, plain_kwargs, hooked, twin, twin_args, twin_kwargs, log, given
 
-    plain, plain_args, plain_kwargs, hooked, twin, twin_args, twin_kwargs, log, given = rng.restoring(run_twice)
+    plain, plain_args, plain_kwargs, hooked, twin, twin_args, twin_kwargs, log, given = rng.restoring(
+        partial(call_with_grad, True, run_twice)
+    )
     for (name, param), (_, logged) in zip(distinct_parameters(plain), distinct_parameters(twin), strict=True):
         report.compare("params", name, param.grad, logged.grad)
     inputs = zip(tensors_in([plain_args, plain_kwargs]), tensors_in([twin_args, twin_kwargs]), strict=True)

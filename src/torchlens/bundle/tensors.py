@@ -23,6 +23,7 @@ from torch.nn import Parameter
 
 from .._torch import (
     UninitializedTensorMixin,
+    call_with_grad,
     data_address,
     jagged_parts,
     make_per_channel_quantized,
@@ -142,8 +143,7 @@ class TensorEncoder:
         """The number of the tensor's row."""
         known = self._known.get(id(tensor))
         if known is None:
-            with torch.no_grad():
-                row = self._row(tensor, name)
+            row = call_with_grad(False, self._row, tensor, name)
             self.rows.append(row)
             known = self._known[id(tensor)] = (tensor, len(self.rows) - 1)
         return known[1]

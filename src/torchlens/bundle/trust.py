@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._torch import grad_scope, set_grad_enabled
 from ..capture.containers import flat_tensors, replace_tensors
 from ..errors import UntrustedError
 
@@ -108,7 +109,8 @@ def _check_sizes(torch_name: str, function: Any, args: Sequence[Any], kwargs: Ma
     """Find out how much memory the result would take, from tensors that have none."""
     name = torch_name.rpartition(".")[2]
     try:
-        with torch.no_grad(), torch.device("meta"):
+        with grad_scope(), torch.device("meta"):
+            set_grad_enabled(False)
             result = function(*_without_memory(args), **_without_memory(_on_meta(kwargs)))
     except (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError) as error:
         if name in _BOUNDED:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .._torch import UninitializedTensorMixin, no_torch_function
+from .._torch import UninitializedTensorMixin, grad_scope, inference_scope, no_torch_function, set_grad_enabled
 from .changes import Changes
 from .modules import distinct_modules
 
@@ -40,7 +40,8 @@ class BuffersKept:
 
     def make(self) -> None:
         if self._before is None:
-            with no_torch_function(), torch.no_grad():
+            with no_torch_function(), grad_scope():
+                set_grad_enabled(False)
                 registered = [(module, dict(module._buffers.items())) for _, module in distinct_modules(self._model)]
                 found = {
                     id(tensor): tensor for _, buffers in registered for tensor in buffers.values() if tensor is not None
@@ -87,7 +88,8 @@ def _is_changed(kept: _Kept) -> bool:
 
 
 def _put_back(kept: _Kept) -> None:
-    with torch.inference_mode(kept.buffer.is_inference()), torch.no_grad():
+    with inference_scope(kept.buffer.is_inference()):
+        set_grad_enabled(False)
         if _is_moved(kept):
             kept.buffer.data = kept.memory
         if _is_changed(kept):

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from .._torch import any_global_hook, has_call_of_its_own, inside_compiled
+from .._torch import any_global_hook, call_with_grad, has_call_of_its_own, inside_compiled
 from ..errors import ArgumentError
 from .changes import Change, Replaced, Switch, add, made
 from .records import ModuleCall
@@ -267,7 +267,8 @@ def copied(model: nn.Module) -> nn.Module:
             if isinstance(attribute, torch.Tensor) and attribute.grad_fn is not None:
                 memo[id(attribute)] = attribute.detach().clone()
     try:
-        return deepcopy(model, memo)
+        copy: nn.Module = call_with_grad(torch.is_grad_enabled(), deepcopy, model, memo)  # torch changes it meanwhile
+        return copy
     except Exception as error:  # whatever a module or attribute raises that won't be copied
         raise ArgumentError(
             f"the model can't be copied ({type(error).__name__}: {error}), and this runs it on copies; "

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
+from .._torch import grad_scope, set_grad_enabled
 from ..capture.records import Value
 from ..errors import TorchLensError
 from ..replay.downstream import Downstream
@@ -34,7 +34,8 @@ def prove(donor: Side, recipient: Side, findings: list[Finding]) -> Proof:
             return Proof(None, reason="a value was not saved")
         given[recipient.value(finding.recipient)] = tensor
     try:
-        with torch.no_grad():
+        with grad_scope():
+            set_grad_enabled(False)
             run = Downstream(recipient.graph, given)
             computed = sum(value.role == "op" for value, _ in run.values())
     except TorchLensError as error:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from .._torch import grad_scope, set_grad_enabled
 from ..bundle.checks import blaming, flag, integer, listed, one_of, optional, parse, sizes, text
 from ..bundle.hashing import hash_of, new_hash
 from ..bundle.shards import DTYPES
@@ -280,7 +281,8 @@ def hash_of_tensors(named: Iterable[tuple[str, Any]]) -> str:
             hashed.update(f"{name} {value!r}\n".encode())
             continue
         hashed.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        with torch.no_grad():
+        with grad_scope():
+            set_grad_enabled(False)
             flat = value.detach().to("cpu").contiguous().view(-1)
         if flat.numel():
             hashed.update(memoryview(flat.view(torch.uint8).numpy()))  # type: ignore[arg-type]

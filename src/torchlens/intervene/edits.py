@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .._torch import call_with_grad
 from ..capture import rng
 from ..capture.identity import version_of
 from ..errors import ArgumentError
@@ -431,8 +432,7 @@ class Gradient(Edit):
                 f"{self!r}: nothing requires a gradient here; give an input that does, or train_mode=True where "
                 "parameters do, and run outside of torch.no_grad()"
             )
-        with torch.enable_grad():
-            passed = tensor.view_as(tensor)
+        passed = call_with_grad(True, tensor.view_as, tensor)
         passed.register_hook(lambda gradient: self.edit.apply(gradient, moment))  # type: ignore[no-untyped-call]
         return passed
 

@@ -8,9 +8,9 @@ from copy import copy
 from functools import cached_property, partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from .._torch import grad_scope, set_grad_enabled
 from ..capture.containers import rebuild, reconstructed
 from ..capture.context import OpInProgress
 from ..capture.functions import ALIAS_UPDATE, ESCAPES
@@ -205,7 +205,8 @@ def intervened(base: Base, requests: list[Request], allow_change: bool = False) 
     """The trace and the graph that the log would have with these edits; they share what did not change."""
     graph, plan = base.graph, Plan(base, requests)
     edits = PlannedEdits(plan, allow_change)
-    with torch.no_grad():
+    with grad_scope():
+        set_grad_enabled(False)
         plan.check()
         given, calls = plan.begin()
         edited = {value: edits.edit(value, _known(graph, value), plan.values[value]) for value in given}

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from .._torch import call_with_grad, grad_scope, set_grad_enabled
 from ..capture.containers import reconstructed
 from ..capture.context import OpInProgress
 from ..capture.records import Value, values_in
@@ -129,7 +130,8 @@ def sweep(
     if method == "gradient":
         return Sweep(work.estimated(found), work.base_metric, estimated=True)
     with _progress(progress, sum(len(work.cells(value)) for _, value in found)) as shown:
-        return Sweep(work.exact(found, 64 if batch == "auto" else batch, shown), work.base_metric, estimated=False)
+        effects = call_with_grad(False, work.exact, found, 64 if batch == "auto" else batch, shown)
+        return Sweep(effects, work.base_metric, estimated=False)
 
 
 @contextmanager
@@ -160,8 +162,7 @@ class _Sweep:
         self.outputs = list(dict.fromkeys(values_in_output(graph.trace.output)))
         self._edited: dict[Value, tuple[Tensor, Tensor]] = {}
         self.edits: Edits = EarlierEdits(graph) if graph.trace.applied else Edits()
-        with torch.no_grad():
-            self.base_metric = self.measured({})
+        self.base_metric = call_with_grad(False, self.measured, {})
 
     # ---- where ----------------------------------------------------------------------------------------------
 
@@ -215,14 +216,14 @@ class _Sweep:
         if self.edit.needs_arguments:
             raise ArgumentError("a sweep edits values, and swap needs a call; use log.intervene for each")
         moment = Moment(op, 0, partial(donor_at, key=label or ""))
-        with torch.no_grad():
+        with grad_scope():
+            set_grad_enabled(False)
             before = saved.detach()
             edited, _ = apply_edit(Request(label, label or "?", self.edit), before, moment, allow_change=False)
         return before, edited
 
     # ---- exact ----------------------------------------------------------------------------------------------
 
-    @torch.no_grad()
     def exact(self, sites: list[tuple[str, Value]], size: int, shown: Callable[[int], Any]) -> list[Effect]:
         """One edit after the other, or many at once: those of neighbouring places share what they compute."""
         cells = [_Cell(site, value, index, at) for site, value in sites for index, at in self.cells(value)]
@@ -290,7 +291,8 @@ class _Sweep:
         """First-order effects: the gradient of the metric times the change, of all sites at once."""
         watched = _Watched({value for _, value in sites}, self.edits)
         given, _ = Plan.of(self.base, [value for _, value in sites]).begin()
-        with torch.enable_grad():
+        with grad_scope():
+            set_grad_enabled(True)
             for value in given:
                 watched.seen[value] = self.edited(value)[0].clone().requires_grad_()
             run = Downstream(self.graph, {value: watched.seen[value] for value in given}, edits=watched)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .._torch import no_torch_function
+from .._torch import grad_scope, no_torch_function, set_grad_enabled
 from ..capture.records import Value
 from ..errors import ArgumentError
 from ..graph.graph import Graph
@@ -14,7 +14,8 @@ from ..graph.graph import Graph
 def first_not_finite(graph: Graph) -> int | None:
     """The first entry whose value has a NaN or Inf though no parent's has; None if there is none."""
     found: set[int] = set()
-    with no_torch_function(), torch.no_grad():
+    with no_torch_function(), grad_scope():
+        set_grad_enabled(False)
         for place, value in enumerate(graph.entries):
             if not _is_finite(graph, place, value):
                 if found.isdisjoint(graph.parents[place]):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from .._torch import no_torch_function
+from .._torch import call_with_grad, no_torch_function
 from ..capture.containers import reconstructed
 from ..capture.records import NotRebuilt, Value, facts_of
 from ..errors import ArgumentError
@@ -41,8 +40,8 @@ def place_of(graph: Graph, tensor: Tensor) -> int | None:
     found = next((place for place, value in enumerate(graph.entries) if _is_held(graph, value, tensor)), None)
     if found is not None:
         return found
-    with no_torch_function(), torch.no_grad():
-        return _equal(graph, tensor)
+    with no_torch_function():
+        return call_with_grad(False, _equal, graph, tensor)
 
 
 def _is_held(graph: Graph, value: Value, tensor: Tensor) -> bool:

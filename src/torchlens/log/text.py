@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
+from .._torch import call_with_grad
 from ..graph.graph import Graph
 from ..words import counted, shape_words
 from .listing import layer_lines, shown_of
@@ -156,8 +156,7 @@ def corner(tensor: Tensor | None) -> str:
 
 def _plain(tensor: Tensor) -> str:
     """The tensor's print without its type, which stands in the line above."""
-    with torch.no_grad():
-        return str(tensor.detach())
+    return call_with_grad(False, str, tensor.detach())
 
 
 def describe_layer(layer: LayerLog) -> str:

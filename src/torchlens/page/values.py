@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from .._torch import call_with_grad
 from ..capture.records import fetched
 from ..graph.graph import Graph
 from ..words import human_size
@@ -64,12 +65,15 @@ class _Pictures:
         return left_out
 
 
-@torch.no_grad()
 def page_values(graph: Graph, budget: int, before_edits: Mapping[int, Tensor | None] | None = None) -> Values | None:
     """The saved values of a log, as far as `budget` bytes allow; None if there are none, or no room for any."""
     saved = [value.kept is not None for value in graph.entries]
     if budget <= 0 or not any(saved):
         return None
+    return call_with_grad(False, _page_values, graph, budget, before_edits or {})
+
+
+def _page_values(graph: Graph, budget: int, before_edits: Mapping[int, Tensor | None]) -> Values:
     pictures = _Pictures()
     few = _FEW_OF_A_TINY_MODEL if sum(_numel(value.shape) for value in graph.entries) <= _TINY else _FEW
     stats = [
@@ -80,8 +84,7 @@ def page_values(graph: Graph, budget: int, before_edits: Mapping[int, Tensor | N
         _described(_gradient(graph, place), "", "gradient", few, pictures, budget) for place in range(len(stats))
     ]
     before = {
-        str(place): _described(tensor, "", "before", few, pictures, budget)
-        for place, tensor in (before_edits or {}).items()
+        str(place): _described(tensor, "", "before", few, pictures, budget) for place, tensor in before_edits.items()
     }
     left_out = pictures.add_tiles(budget)
     shown = sum(each is not None for each in stats)

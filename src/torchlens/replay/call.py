@@ -11,7 +11,15 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from .._torch import any_autocast, autocast_dtypes, inference_scope, set_autocast, set_autocast_dtypes, set_grad_enabled
+from .._torch import (
+    any_autocast,
+    autocast_dtypes,
+    call_with_grad,
+    inference_scope,
+    set_autocast,
+    set_autocast_dtypes,
+    set_grad_enabled,
+)
 from ..capture.changes import between
 from ..capture.containers import rebuild, tensors_in
 from ..capture.functions import ALIAS_UPDATE, IMPLICIT_VIEW, UNWRAP, WRAP
@@ -150,7 +158,8 @@ class _Arguments:
         if self.differentiably:
             return tensor.clone()
         as_it_lies = self.with_all_memory or tensor.is_quantized
-        return deepcopy(tensor.detach()) if as_it_lies else tensor.detach().clone()
+        bare = tensor.detach()
+        return call_with_grad(False, deepcopy, bare) if as_it_lies else bare.clone()
 
 
 class _Circumstances:

@@ -8,6 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from ..capture import rng
 from ..capture.functions import EDIT, UNEDITED
 from ..capture.identity import version_of
 from ..capture.records import Call, Value, argument_values, fetched
@@ -24,8 +25,7 @@ def validate_graph(graph: Graph, perturb: bool = True) -> ValidationReport:
     """Replay every operation of a graph, compare bit for bit, and make sure that the comparison could have failed."""
     if not graph.trace.values_kept:
         raise ArgumentError('only a log with values can be validated; make one with layers_to_save="all"')
-    with torch.random.fork_rng(devices=[]):
-        return _validate(graph, perturb)
+    return rng.restoring(partial(_validate, graph, perturb))
 
 
 def _validate(graph: Graph, perturb: bool) -> ValidationReport:
