@@ -31,8 +31,11 @@ ifeq ($(CHROMIUM),)
 	else echo "no chromium, and not root on Debian: the tests of the page will be skipped"; fi
 endif
 
-package: $(READY)  ## build the sdist and the wheel into dist, and try the wheel where nothing else is installed
+package: $(READY)  ## build the sdist and the wheel into dist, check them with twine, and try the wheel where nothing else is installed
+	rm -rf dist
 	$(RUN) -m hatchling build
+	$(PYTHON) -m venv $(VENV)-twine && $(VENV)-twine/bin/pip install --quiet twine
+	$(VENV)-twine/bin/twine check --strict dist/*
 	$(RUN) -m pytest tests/test_package.py
 
 # Without dependencies, which would bring a great deal; what they really need is there or named here.
@@ -107,7 +110,7 @@ gallery: $(READY)  ## draw known models into docs/gallery
 	$(RUN) examples/gallery.py
 
 clean:  ## remove the environments, caches and what was built
-	rm -rf $(VENV) .venv-peers dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-twine .venv-peers dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 # Without their dependencies, which would replace torch or the hub client; what they really need follows.
 $(ZOO): $(READY)

@@ -1,6 +1,6 @@
 """The same extraction by two workers of Ray, which start on this machine; on a cluster, it is the same call.
 
-Needs `pip install "torchlens[ray]"`. The model and the images are given as functions, so each worker makes its own.
+Needs `pip install "forwardlens[ray]"`. The model and the images are given as functions, so each worker makes its own.
 """
 
 import tempfile

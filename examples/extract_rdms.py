@@ -1,6 +1,6 @@
 """How alike are the layers of a network? Their representational dissimilarity matrices, compared with rsatoolbox.
 
-Needs `pip install "torchlens[rsa]"`. Each RDM holds how different the responses to every pair of images are.
+Needs `pip install "forwardlens[rsa]"`. Each RDM holds how different the responses to every pair of images are.
 """
 
 import tempfile

@@ -28,7 +28,7 @@ def refused(question: object, extra: str) -> None:
     try:
         question()  # type: ignore[operator]
     except (ImportError, tl.ArgumentError) as error:
-        assert f"torchlens[{extra}]" in str(error), error
+        assert f"forwardlens[{extra}]" in str(error), error
     else:
         raise AssertionError(f"{extra} was not missed")
 

@@ -25,6 +25,7 @@ import torchlens as tl
 ROOT = Path(__file__).parents[1]
 SMOKE = Path(__file__).parent / "package_smoke.py"
 PYPROJECT = (ROOT / "pyproject.toml").read_text()
+NAME = re.search(r'^name = "(\w+)"', PYPROJECT, flags=re.MULTILINE)[1]  # type: ignore[index]
 
 
 def run(*command: str | Path, **options: object) -> str:
@@ -86,8 +87,8 @@ def test_it_works_without_any_extra(empty: Path, tmp_path: Path) -> None:
 
 def test_what_is_in_the_wheel(built: tuple[Path, Path]) -> None:
     names = zipfile.ZipFile(built[1]).namelist()
-    assert "torchlens/py.typed" in names
-    assert {name.partition("/")[0] for name in names} == {"torchlens", f"torchlens-{tl.__version__}.dist-info"}
+    assert {"torchlens/py.typed", f"{NAME}-{tl.__version__}.dist-info/licenses/LICENSE"} <= set(names)
+    assert {name.partition("/")[0] for name in names} == {"torchlens", f"{NAME}-{tl.__version__}.dist-info"}
     assert not [name for name in names if "__pycache__" in name or name.startswith("tests")]
     for path in (ROOT / "src" / "torchlens").rglob("*.py"):
         assert path.relative_to(ROOT / "src").as_posix() in names
@@ -101,6 +102,24 @@ def test_what_is_in_the_sdist(built: tuple[Path, Path]) -> None:
         assert name in names
     assert [name for name in names if name.startswith(("docs/gallery", ".", "dist")) and name != ".gitignore"] == []
     assert built[0].stat().st_size < 1_500_000
+
+
+def test_what_pypi_shows(built: tuple[Path, Path]) -> None:
+    """The page of the package: Markdown without what only a repository can show."""
+    with zipfile.ZipFile(built[1]) as wheel:
+        metadata = wheel.read(f"{NAME}-{tl.__version__}.dist-info/METADATA").decode()
+    head, _, page = metadata.partition("\n\n")
+    assert {f"Name: {NAME}", "License-Expression: Apache-2.0", "Description-Content-Type: text/markdown"} <= {
+        *head.splitlines()
+    }
+    assert page == (ROOT / "docs" / "pypi.md").read_text(encoding="utf-8")
+    assert [link for link in re.findall(r"\]\((.+?)\)", page) if not link.startswith("https://")] == []
+    assert f"pip install {NAME}" in page
+
+
+def test_the_name_is_the_same_everywhere() -> None:
+    for name in ("README.md", "docs/index.md", "docs/installing.md"):
+        assert f"pip install {NAME}" in (ROOT / name).read_text(encoding="utf-8"), name
 
 
 def test_the_version_is_stated_once_more() -> None:
@@ -150,10 +169,10 @@ def test_a_missing_package_is_named_with_its_extra(package: str, monkeypatch: py
     monkeypatch.setitem(sys.modules, package, None)  # as if it were not there
     log = tl.log_forward_pass(torch.nn.ReLU(), torch.rand(2))
     recording = tl.fastlog.record(torch.nn.ReLU(), torch.rand(2), keep_op="relu")
-    with pytest.raises(ImportError, match=re.escape(f'pip install "torchlens[{extra}]"')):
+    with pytest.raises(ImportError, match=re.escape(f'pip install "{NAME}[{extra}]"')):
         eval(question, {"log": log})
     if package == "pandas":
-        with pytest.raises(ImportError, match=re.escape('pip install "torchlens[tables]"')):
+        with pytest.raises(ImportError, match=re.escape(f'pip install "{NAME}[tables]"')):
             recording.to_pandas()
 
 
@@ -161,4 +180,5 @@ def test_every_extra_that_a_message_names_exists() -> None:
     section = PYPROJECT.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
     extras = set(re.findall(r"^(\w+) =", section, flags=re.MULTILINE))
     texts = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
-    assert set(re.findall(r"torchlens\[(\w+)\]", texts)) == extras
+    assert set(re.findall(rf"{NAME}\[(\w+)\]", texts)) == extras
+    assert "torchlens[" not in texts  # the import name is not what pip knows

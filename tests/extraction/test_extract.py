@@ -248,5 +248,5 @@ def test_backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(tl.ArgumentError, match='are those of backend="ray"'):
         extract(tmp_path / "acts", workers=3)
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ImportError, match=r'pip install "torchlens\[ray\]"'):
+    with pytest.raises(ImportError, match=r'pip install "forwardlens\[ray\]"'):
         extract(tmp_path / "acts", backend="ray")

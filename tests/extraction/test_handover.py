@@ -85,7 +85,7 @@ def test_what_is_missing_is_named(store: tl.Store, monkeypatch: pytest.MonkeyPat
     import sys
 
     monkeypatch.setitem(sys.modules, "rsatoolbox.data", None)
-    with pytest.raises(ImportError, match=r'this needs rsatoolbox: pip install "torchlens\[rsa\]"'):
+    with pytest.raises(ImportError, match=r'this needs rsatoolbox: pip install "forwardlens\[rsa\]"'):
         store.to_rsatoolbox("head")
 
 

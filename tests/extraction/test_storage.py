@@ -117,7 +117,7 @@ def test_places_that_can_not_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(tl.StoreError, match="could not be written"):
         tl.extract(network(), images(), "head", save_to=tmp_path / "file" / "acts")
     monkeypatch.setitem(sys.modules, "fsspec", None)
-    with pytest.raises(ImportError, match=r'pip install "torchlens\[cloud\]"'):
+    with pytest.raises(ImportError, match=r'pip install "forwardlens\[cloud\]"'):
         storage_at("memory://x")
 
 

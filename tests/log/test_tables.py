@@ -104,7 +104,7 @@ def test_what_is_missing_is_named(
     package: str, method: str, log: tl.ModelLog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ImportError, match=rf"{method} needs {package}.*torchlens\[tables\]"):
+    with pytest.raises(ImportError, match=rf"{method} needs {package}.*forwardlens\[tables\]"):
         getattr(log, method)(*([tmp_path / "x"] if method == "to_parquet" else []))
     assert log.to_csv() and log.to_json()
 

@@ -186,7 +186,7 @@ class Comparison:
         try:
             import pandas
         except ImportError as error:
-            raise ImportError('to_pandas needs pandas: pip install "torchlens[tables]"') from error
+            raise ImportError('to_pandas needs pandas: pip install "forwardlens[tables]"') from error
         return pandas.DataFrame([asdict(row) for row in self.rows], columns=[each.name for each in fields(Row)])
 
     # ---- elsewhere -----------------------------------------------------------------------------------------------

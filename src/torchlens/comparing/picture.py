@@ -126,7 +126,7 @@ def draw(comparison: Comparison, path: str | PathLike[str] | None) -> FilePath:
     if ending not in _PRINTERS:
         raise ArgumentError(f"{str(file)!r}: the file ends in .svg, .pdf or .png")
     if not FORMATS[ending].is_available:
-        raise ArgumentError(f"Writing {ending.upper()} needs the extra `png`: pip install 'torchlens[png]'")
+        raise ArgumentError(f"Writing {ending.upper()} needs the extra `png`: pip install 'forwardlens[png]'")
     file = file if file.suffix else file.with_suffix(".svg")
     title = f"A: {comparison._a.log.model_name}   B: {comparison._b.log.model_name}   {comparison.status}"
     try:

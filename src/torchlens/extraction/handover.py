@@ -49,21 +49,21 @@ class Handover:
 
     def to_pandas(self, layer: str) -> Any:
         """A data frame with a row for each sample, under its id, and a column for each number; needs pandas."""
-        pandas = _needed("pandas", "torchlens[tables]")
+        pandas = _needed("pandas", "forwardlens[tables]")
         rows, ids = _there(self)
         values = _matrix(_one(self, layer), rows)
         return pandas.DataFrame(values, index=pandas.Index(ids, name="id"), columns=_columns(_one(self, layer)))
 
     def to_parquet(self, layer: str, path: str | os.PathLike[str]) -> Path:
         """The same as a Parquet file, with the ids as its first column; needs pandas and pyarrow."""
-        _needed("pyarrow", "torchlens[tables]")
+        _needed("pyarrow", "forwardlens[tables]")
         with _written(Path(path)) as temporary:
             self.to_pandas(layer).reset_index().to_parquet(temporary, index=False)
         return Path(path)
 
     def to_xarray(self, layer: str) -> Any:
         """A labelled array: the samples, under their ids, along "sample", then the dimensions of the layer."""
-        xarray = _needed("xarray", "torchlens[xarray]")
+        xarray = _needed("xarray", "forwardlens[xarray]")
         rows, ids = _there(self)
         one = _one(self, layer)
         dims = ["sample", *(f"dim_{number}" for number in range(1, len(one.shape)))]
@@ -71,7 +71,7 @@ class Handover:
 
     def to_rsatoolbox(self, layer: str) -> Any:
         """An rsatoolbox `Dataset`: samples by numbers, with the ids as the descriptor "sample_id"."""
-        data = _needed("rsatoolbox.data", "torchlens[rsa]")
+        data = _needed("rsatoolbox.data", "forwardlens[rsa]")
         rows, ids = _there(self)
         one = _one(self, layer)
         return data.Dataset(
@@ -83,12 +83,12 @@ class Handover:
 
     def rdm(self, layer: str, metric: str = "correlation") -> Any:
         """The representational dissimilarity matrix of a layer, by rsatoolbox; `metric` is one of its methods."""
-        rdm = _needed("rsatoolbox.rdm", "torchlens[rsa]")
+        rdm = _needed("rsatoolbox.rdm", "forwardlens[rsa]")
         return rdm.calc_rdm(self.to_rsatoolbox(layer), method=metric, descriptor="sample_id")
 
     def to_brainscore(self, layer: str) -> Any:
         """A labelled array as Brain-Score packages activations: presentation x neuroid, with their coordinates."""
-        xarray = _needed("xarray", "torchlens[xarray]")
+        xarray = _needed("xarray", "forwardlens[xarray]")
         rows, ids = _there(self)
         one, model = _one(self, layer), self.plan.model  # type: ignore[attr-defined]
         values = _matrix(one, rows)

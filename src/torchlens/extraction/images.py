@@ -43,7 +43,7 @@ def load_image(path: Path) -> Any:
     try:
         pillow: Any = import_module("PIL.Image")
     except ImportError as error:
-        raise ImportError('reading images needs Pillow: pip install "torchlens[images]"') from error
+        raise ImportError('reading images needs Pillow: pip install "forwardlens[images]"') from error
     with pillow.open(path) as image:
         return image.convert("RGB")
 

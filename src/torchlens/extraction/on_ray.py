@@ -37,7 +37,7 @@ def extract_on_ray(
     try:
         ray: Any = import_module("ray")
     except ImportError as error:
-        raise ImportError('backend="ray" needs Ray: pip install "torchlens[ray]"') from error
+        raise ImportError('backend="ray" needs Ray: pip install "forwardlens[ray]"') from error
     ours = not ray.is_initialized()
     if ours:
         ray.init(log_to_driver=False)  # a cluster that is running here or named by RAY_ADDRESS, or a new one

@@ -207,7 +207,7 @@ class Bucket:
         try:
             fsspec: Any = import_module("fsspec")
         except ImportError as error:
-            raise ImportError('URLs need fsspec: pip install "torchlens[cloud]"') from error
+            raise ImportError('URLs need fsspec: pip install "forwardlens[cloud]"') from error
         try:
             self._files, self._root = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as error:  # s3fs and the like are packages of their own

@@ -218,7 +218,7 @@ def data_frame(rows: list[dict[str, Any]]) -> Any:
     try:
         pandas: Any = import_module("pandas")
     except ImportError as error:
-        raise ImportError('to_pandas needs pandas: pip install "torchlens[tables]"') from error
+        raise ImportError('to_pandas needs pandas: pip install "forwardlens[tables]"') from error
     return pandas.DataFrame(rows)
 
 

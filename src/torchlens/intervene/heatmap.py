@@ -22,7 +22,7 @@ def heat_map(rows: Sequence[Any], base_metric: float, path: Path, *, estimated: 
         try:
             resvg: Any = import_module("resvg_py")
         except ImportError as error:
-            raise ImportError("Writing PNG needs the extra `png`: pip install 'torchlens[png]'") from error
+            raise ImportError("Writing PNG needs the extra `png`: pip install 'forwardlens[png]'") from error
         path.write_bytes(bytes(resvg.svg_to_bytes(svg_string=svg, zoom=2)))
     else:
         raise ArgumentError(f"a heat map is written as .svg or .png, not {path.suffix or 'without an ending'!r}")

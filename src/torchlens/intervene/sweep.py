@@ -74,7 +74,7 @@ class Sweep:
         try:
             pandas: Any = import_module("pandas")
         except ImportError as error:
-            raise ImportError('to_pandas needs pandas: pip install "torchlens[tables]"') from error
+            raise ImportError('to_pandas needs pandas: pip install "forwardlens[tables]"') from error
         return pandas.DataFrame([asdict(row) | {"estimated": self.estimated} for row in self.rows])
 
     def draw(self, path: str | PathLike[str] = "sweep.svg") -> Path:

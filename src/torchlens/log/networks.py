@@ -23,7 +23,7 @@ def to_networkx(log: ModelLog, rolled: bool) -> Any:
     try:
         import networkx
     except ImportError as error:
-        raise ImportError('to_networkx needs networkx: pip install "torchlens[graphs]"') from error
+        raise ImportError('to_networkx needs networkx: pip install "forwardlens[graphs]"') from error
     graph, network = log.graph, networkx.DiGraph(name=log.model_name)
     if rolled:
         names = [graph.layer_labels[layer] for layer in graph.layers]

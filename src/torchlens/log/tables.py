@@ -44,7 +44,7 @@ class Tabular:
         try:
             import pandas
         except ImportError as error:
-            raise ImportError('to_pandas needs pandas: pip install "torchlens[tables]"') from error
+            raise ImportError('to_pandas needs pandas: pip install "forwardlens[tables]"') from error
         names, rows = _table(self, columns)
         return pandas.DataFrame(rows, columns=names)
 
@@ -82,7 +82,7 @@ class Tabular:
             import pyarrow
             import pyarrow.parquet
         except ImportError as error:
-            raise ImportError('to_parquet needs pyarrow: pip install "torchlens[tables]"') from error
+            raise ImportError('to_parquet needs pyarrow: pip install "forwardlens[tables]"') from error
         names, rows = _table(self, columns)
         arrays = [_arrow_array(pyarrow, [row[name] for row in rows]) for name in names]
         pyarrow.parquet.write_table(pyarrow.table(arrays, names=names), path)

@@ -182,7 +182,7 @@ def test_a_png_of_a_huge_picture_is_made_smaller_and_says_so() -> None:
 
 def test_without_the_package_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "resvg_py", None)
-    with pytest.raises(TorchLensError, match=r"torchlens\[png\]"):
+    with pytest.raises(TorchLensError, match=r"forwardlens\[png\]"):
         render(example(), "png")
 
 

@@ -80,7 +80,7 @@ def test_graphviz_asked_for_but_missing(without_graphviz: None, tmp_path: Path) 
 def test_png_without_a_way_to_make_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(graphviz.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(tl.ArgumentError, match=r"torchlens\[png\]"):
+    with pytest.raises(tl.ArgumentError, match=r"forwardlens\[png\]"):
         render.check_renderer("auto", "png")
 
 

@@ -22,7 +22,7 @@ def print_png(picture: Picture) -> bytes:
         import resvg_py
     except ImportError:
         raise ArgumentError(
-            "Writing PNG needs the extra `png`: pip install 'torchlens[png]'; svg and pdf need nothing"
+            "Writing PNG needs the extra `png`: pip install 'forwardlens[png]'; svg and pdf need nothing"
         ) from None
     if resvg_py.svg_to_bytes(svg_string=_PROBE, dpi=96) == resvg_py.svg_to_bytes(
         svg_string=_PROBE.replace(">M<", "> <"), dpi=96

@@ -19,7 +19,7 @@ def check_renderer(renderer: str, fileformat: str) -> None:
     """Raise if nothing here can draw in this format."""
     if renderer == "graphviz" and FORMATS[fileformat].is_picture and not graphviz.is_there():
         raise ArgumentError(
-            'renderer="graphviz" needs Graphviz: install its program dot, or `pip install "torchlens[graphviz]"`; '
+            'renderer="graphviz" needs Graphviz: install its program dot, or `pip install "forwardlens[graphviz]"`; '
             'renderer="builtin" needs nothing'
         )
     needed = FORMATS[fileformat]
@@ -27,7 +27,7 @@ def check_renderer(renderer: str, fileformat: str) -> None:
         free = ", ".join(each.ending for each in FORMATS.values() if not each.package)
         raise ArgumentError(
             f"Writing {needed.ending.upper()} needs the extra `{needed.extra}`: "
-            f"pip install 'torchlens[{needed.extra}]', or Graphviz and renderer=\"graphviz\"; {free} need nothing"
+            f"pip install 'forwardlens[{needed.extra}]', or Graphviz and renderer=\"graphviz\"; {free} need nothing"
         )
 
 
