@@ -404,3 +404,12 @@ def test_the_model_is_left_alone(model: nn.Module) -> None:
     run(model, {"fc": E.zero(), "input_1_0": E.add(1.0), "fc.weight": E.zero()}, x)
     assert x.equal(X) and all(param.equal(before[name]) for name, param in model.named_parameters())
     assert "forward" not in vars(model.fc) and model(X).equal(model(X))
+
+
+def test_prints_and_tables_show_edits(model: nn.Module) -> None:
+    log = run(model, {"fc:2": E.add(1.0)})
+    assert "Interventions: fc:2: add(1.0)" in str(log) and "Edit: add(1.0)" in str(log["fc:2"])
+    assert "Edit" not in str(log["fc:1"]) and "Interventions" not in str(tl.log_forward_pass(model, X))
+    edits = log.to_pandas(["label", "edit"]).set_index("label")["edit"]
+    assert edits["linear_1_1:2"] == "add(1.0)" and edits.isna().sum() == len(edits) - 1
+    assert "activation_before_edit" not in log.to_pandas().columns

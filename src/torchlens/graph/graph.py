@@ -13,6 +13,7 @@ from ..capture.surroundings import without_collector
 from . import ancestry
 from .conditions import Conditions, find_conditions
 from .cost import Cost, count
+from .edited import Edited, find_edited
 from .labels import name_layers
 from .layers import group_layers
 from .link import link_entries
@@ -139,6 +140,10 @@ class Graph:
     @cached_property
     def conditions(self) -> Conditions:
         return find_conditions(self)
+
+    @cached_property
+    def edited(self) -> Edited:
+        return find_edited(self)
 
     @cached_property
     def from_input(self) -> list[bool]:

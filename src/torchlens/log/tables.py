@@ -20,9 +20,9 @@ from ..errors import ArgumentError, near
 
 #: Tensors, records, Python objects; and ancestors, of which every row of a deep model would list thousands.
 _NO_COLUMNS = {
-    "activation", "captured_args", "captured_kwargs", "func_applied", "func_call_stack", "func_rng_states", "grad_fns",
-    "gradient", "gradients", "internally_initialized_ancestors", "output_descendants", "passes", "root_ancestors",
-    "transformed_activation", "transformed_gradient", "transformed_gradients", "value",
+    "activation", "activation_before_edit", "captured_args", "captured_kwargs", "func_applied", "func_call_stack",
+    "func_rng_states", "grad_fns", "gradient", "gradients", "internally_initialized_ancestors", "output_descendants",
+    "passes", "root_ancestors", "transformed_activation", "transformed_gradient", "transformed_gradients", "value",
 }  # fmt: skip
 
 Target = str | PathLike[str]

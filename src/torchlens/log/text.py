@@ -45,9 +45,17 @@ def log_facts(log: ModelLog) -> list[str]:
         f"{counted(log.num_tensors_saved, 'tensor')} ({log.saved_activation_memory_str}) saved.",
         f"{counted(log.num_param_operations, 'parameter operation')} "
         f"({log.total_params} params total; {log.total_params_memory_str}).",
+        *([f"Interventions: {_edits(log)}"] if len(log.interventions) else []),
         f"Random seed: {log.random_seed_used:d}",
         f"Time elapsed: {log.time_total:.3f}s",
     ]
+
+
+def _edits(log: ModelLog) -> str:
+    """The first of them; `log.interventions` says more."""
+    words = [f"{each.site}: {each.edit!r}" for each in log.interventions[:3]]
+    more = len(log.interventions) - len(words)
+    return "; ".join(words) + (f"; and {more} more: print(log.interventions)" if more else "")
 
 
 def _structure(log: ModelLog) -> str:
@@ -115,6 +123,7 @@ def op_facts(op: OpLog) -> list[tuple[str, str]]:
     """What matters most about an operation: first its tensor, then the rest."""
     return [
         ("Output tensor", f"shape={op.tensor_shape}, dtype={op.tensor_dtype}, size={op.tensor_memory_str}"),
+        *([("Edit", repr(op.edit))] if op.edit is not None else []),
         ("Params", _params(op)),
         ("Parent Layers", _listed(op.parent_layers)),
         ("Child Layers", _listed(op.child_layers)),

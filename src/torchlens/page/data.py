@@ -18,6 +18,7 @@ from ..draw.view.drawable import Drawable
 from ..draw.view.elements import Node, Text
 from ..draw.view.hierarchy import Hierarchy, make_hierarchy
 from ..draw.view.links import arguments_of
+from ..draw.view.texts import edit_words
 from ..graph.graph import Graph
 from ..words import shape_words
 from .arguments import described_call
@@ -85,10 +86,13 @@ def page_data(log: Drawable) -> dict[str, Any]:
 
 def _edits(log: Drawable) -> dict[str, str]:
     """By place, what was done to a value while the model ran."""
-    if not getattr(log, "interventions", None):
-        return {}
-    edits = {place: getattr(log.layer_at(place), "edit", None) for place in range(len(log.graph.entries))}
-    return {str(place): str(edit) for place, edit in edits.items() if edit}
+    graph, found = log.graph, dict[int, list[str]]()
+    for place, numbers in graph.edited.entries.items():
+        found[place] = [edit_words(graph, number) for number in numbers]
+    for (parent, child), numbers in graph.edited.edges.items():
+        words = ", ".join(edit_words(graph, number) for number in numbers)
+        found.setdefault(child, []).append(f"{words} of {graph.label(parent)}, on its way in")
+    return {str(place): ", ".join(found[place]) for place in sorted(found)}
 
 
 def _widths(texts: list[str]) -> dict[str, float]:

@@ -508,3 +508,62 @@ def test_a_rolled_cell_stays_in_its_box(cell: type[nn.RNNCellBase]) -> None:
 
 def node_type(cell: type[nn.RNNCellBase]) -> str:
     return {nn.LSTMCell: "lstmcell", nn.GRUCell: "grucell", nn.RNNCell: "rnntanhcell"}[cell]
+
+
+# ---- interventions --------------------------------------------------------------------------------------------
+
+
+class TwoBlocks(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Sequential(nn.Linear(5, 5), nn.ReLU()) for _ in range(3)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def marked(view: View) -> dict[str, list[str]]:
+    """By node or edge, the edits in it; what is marked has another colour and a thicker line."""
+    found = {n.id: [t for t in texts(n.lines) if "edit" in t] for n in view.nodes}
+    found |= {e.id: [t for t in texts(e.label) if "edit" in t] for e in view.edges}
+    looks = {each.id: (each.line, each.pen) for each in (*view.nodes, *view.edges)}
+    assert all((looks[name] == ("#B8007F", 2.5)) == bool(edits) for name, edits in found.items())
+    return {name: edits for name, edits in found.items() if edits}
+
+
+def test_edits_are_marked() -> None:
+    E, model, x = tl.edits, TwoBlocks(), torch.rand(4, 5)
+    sites = {
+        "relu_1_2": E.add(2.0, units=[3]),
+        "blocks.1.0.weight": E.scale(0.5),
+        ("relu_2_4", "linear_3_5"): E.add(1.0),
+    }
+    log = tl.log_forward_pass(model, x, interventions=sites)
+    assert marked(view_of(log)) == {
+        "relu_1_2": ["edit: add(2.0, units=[3])"],
+        "linear_2_3": ["edit: scale(0.5)"],
+        "relu_2_4 -> linear_3_5": ["edit: add(1.0)"],
+    }
+    assert marked(view_of(tl.log_forward_pass(model, x))) == {}
+    closed = marked(view_of(log, vis_nesting_depth=1))
+    assert [edits for name, edits in closed.items() if "blocks.0" in name] == [["edit: add(2.0, units=[3])"]]
+    dark = node(view_of(log, vis_theme="dark"), "relu_1_2")
+    assert (dark.line, dark.pen) == ("#F06BC0", 2.5)
+
+
+def test_blocks_that_are_edited_in_another_way_are_not_drawn_as_one() -> None:
+    log = tl.log_forward_pass(TwoBlocks(), torch.rand(4, 5), interventions={"relu_2_4": tl.edits.add(1.0)})
+    assert marked(view_of(log, vis_fold_repeats=True)) == {"relu_2_4": ["edit: add(1.0)"]}
+    assert not any("drawn once" in note for note in view_of(log, vis_fold_repeats=True).notes)
+
+
+def test_edits_of_some_passes() -> None:
+    model = RecurrentNetwork()
+    base = tl.log_forward_pass(model, torch.ones(5, 5))
+    label = next(op.label for op in base if op.num_passes > 1 and op.layer_type == "linear" and op.pass_num == 2)
+    log = tl.log_forward_pass(model, torch.ones(5, 5), interventions={label: tl.edits.add(1.0)}, base=base)
+    layer = label.partition(":")[0]
+    assert marked(view_of(log, vis_mode="rolled")) == {layer: ["edit: add(1.0) in 2"]}
+    assert marked(view_of(log)) == {label: ["edit: add(1.0)"]}

@@ -16,7 +16,7 @@ from .module_boxes import BoxPath
 from .options import ViewOptions
 from .overrides import apply_override
 from .texts import Texts
-from .theme import THEMES, Theme, on_scale, readable_on
+from .theme import EDITED_PEN, THEMES, Theme, on_scale, readable_on
 
 _ROLE_FILLS = {"input": "input", "output": "output", "buffer": "buffer", "update": "buffer"}
 
@@ -93,13 +93,15 @@ class ViewBuilder:
         if spot.id in self._shares and not spot.end:
             fill, fill2 = on_scale(self._shares[spot.id]), None
             font = readable_on(fill)
+        is_edited = not spot.end and any(place in self.contents.graph.edited.entries for place in spot.places)
         node = Node(
             id=spot.id,
             lines=self._texts.node(spot),
             shape=self._shape(spot),
             fill=fill,
             fill2=fill2,
-            line=self._theme.line,
+            line=self._theme.edited if is_edited else self._theme.line,
+            pen=EDITED_PEN if is_edited else 1.0,
             font=font,
             dashed=spot.id not in self._spots_from_input,
             group=self._group_ids[spot.path] if spot.path else None,
@@ -161,7 +163,7 @@ class ViewBuilder:
         return round(2.0 + step * (self._deepest - depth), 2)
 
     def _edge(self, link: Link) -> Edge:
-        edge = make_edge(link, self._theme)
+        edge = make_edge(link, self.contents.graph, self._theme)
         if self._options.vis_edge_overrides is None:
             return edge
         return apply_override(edge, self._options.vis_edge_overrides, *map(self._layer, link.first))

@@ -125,7 +125,9 @@ class _Folder:
         values = [graph.entries[place] for place in places]
         params = graph.params[values[0].call] if values[0].role == "op" else ()
         shapes = [tuple(value.shape) for value in [*values, *params]]
-        return (graph.layer_types[graph.layers[places[0]]], tuple(shapes))
+        edits = [tuple(graph.edited.entries.get(place, ())) for place in places]
+        along = [graph.edited.edges.get((up, place)) for place in places for up in graph.parents[place]]
+        return (graph.layer_types[graph.layers[places[0]]], tuple(shapes), tuple(edits), any(along))
 
 
 def _repetitions(

@@ -11,7 +11,8 @@ from ...graph.graph import Graph
 from ...words import ranges
 from .contents import Contents, Spot
 from .elements import Edge, Text
-from .theme import Theme
+from .texts import edit_words, shortened
+from .theme import EDITED_PEN, Theme
 
 #: Functions whose result does not depend on the order of their arguments.
 _COMMUTATIVE = frozenset(
@@ -32,6 +33,7 @@ class Link:
     arguments: dict[str, None] = field(default_factory=dict)  # what it is given as, in order, each once
     dashed: bool = True
     begins_condition: bool = False
+    edits: dict[int, None] = field(default_factory=dict)  # interventions along it
 
 
 _ONLY_ONE = {1}  # shared by the links of all nodes that have no more passes
@@ -44,7 +46,7 @@ def _passes_of(spot: Spot) -> set[int]:
 
 def find_links(contents: Contents) -> list[Link]:
     graph, spot_of = contents.graph, contents.spot_of
-    starts, from_input = set(graph.conditions.starts), graph.from_input
+    starts, from_input, edited = set(graph.conditions.starts), graph.from_input, graph.edited.edges
     found: dict[tuple[str, str], Link] = {}
     for place, target in spot_of.items():
         if target.end:
@@ -69,6 +71,8 @@ def find_links(contents: Contents) -> list[Link]:
                 link.arriving.add(arriving)
             link.dashed &= not from_input[parent]
             link.begins_condition |= target.box is None and (parent, place) in starts
+            if (parent, place) in edited:
+                link.edits |= dict.fromkeys(edited[parent, place])
     return [*found.values(), *_links_to_the_outputs(contents)]
 
 
@@ -82,15 +86,17 @@ def _links_to_the_outputs(contents: Contents) -> Iterator[Link]:
                 yield Link(contents.spot_of[place], spot, (place, place), passes, passes, dashed=dashed)
 
 
-def make_edge(link: Link, theme: Theme) -> Edge:
+def make_edge(link: Link, graph: Graph, theme: Theme) -> Edge:
     arguments = (Text(", ".join(link.arguments)),) if link.arguments else ()
+    edits = [Text(shortened(f"edit: {edit_words(graph, number)}")) for number in link.edits]
     return Edge(
         link.source.id,
         link.target.id,
-        label=(Text("IF", bold=True),) if link.begins_condition else (),
+        label=(*([Text("IF", bold=True)] if link.begins_condition else []), *edits),
         tail_label=_passes("Out", link.leaving, link.source),
         head_label=arguments + _passes("In", link.arriving, link.target),
-        line=theme.line,
+        line=theme.edited if edits else theme.line,
+        pen=EDITED_PEN if edits else 1.0,
         dashed=link.dashed,
     )
 

@@ -7,6 +7,7 @@ from functools import cached_property, lru_cache
 import torch
 
 from ...capture.records import TensorInfo, Value
+from ...graph.graph import Graph
 from ...words import counted, human_size, ranges, shape_words, shapes_words, times
 from .contents import Contents, Spot
 from .drawable import Drawable
@@ -14,6 +15,7 @@ from .elements import Text
 from .module_boxes import BoxPath, call_name
 
 _MOST_LETTERS = 60
+_MOST_EDITS = 3
 
 
 class Texts:
@@ -72,7 +74,19 @@ class Texts:
             if self.is_condition(spot):
                 lines += self._verdict(spot)
             lines += self._address(spot)
+            lines += self.edits(spot)
         return tuple(lines)
+
+    def edits(self, spot: Spot) -> list[Text]:
+        """What interventions did to it; in which passes, if not in all."""
+        edited = self._graph.edited.entries
+        passes: dict[int, list[int]] = {}
+        for place in [place for place in spot.places if place in edited]:
+            for number in edited[place]:
+                passes.setdefault(number, []).append(self._contents.pass_of(place))
+        words = [f"edit: {edit_words(self._graph, number)}{_in_passes(each, spot)}" for number, each in passes.items()]
+        more = [f"and {len(words) - _MOST_EDITS} edits more"] if len(words) > _MOST_EDITS else []
+        return [Text(shortened(line)) for line in [*words[:_MOST_EDITS], *more]]
 
     def _sizes(self, places: list[int]) -> Text:
         """`5x5 (100 B)`; if passes differ, each size once."""
@@ -147,7 +161,8 @@ class Texts:
         if params:
             size = human_size(sum(param.nbytes for param in params))
             lines.append(f"params: {sum(param.numel for param in params)} ({size})")
-        return (Text(self._box_name(box, spot.passes), bold=True), *(Text(shortened(line)) for line in lines))
+        texts = [Text(shortened(line)) for line in lines]
+        return (Text(self._box_name(box, spot.passes), bold=True), *texts, *self.edits(spot))
 
     # ---- boxes ----------------------------------------------------------------------------------------------
 
@@ -194,6 +209,15 @@ class Texts:
                     address = address.rpartition(".")[0]
                     found.setdefault(address, {})[info.address] = info
         return found
+
+
+def edit_words(graph: Graph, number: int) -> str:
+    """What an intervention does, as the user wrote it."""
+    return repr(graph.trace.interventions[number].edit)
+
+
+def _in_passes(passes: list[int], spot: Spot) -> str:
+    return f" in {ranges(passes)}" if len(set(passes)) < spot.passes else ""
 
 
 @lru_cache(maxsize=1_000)

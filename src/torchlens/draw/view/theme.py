@@ -23,6 +23,7 @@ class Theme:
     buffer: str
     condition: str  # the single bool that decided something
     backward: str  # where gradients flowed
+    edited: str  # around what an intervention edited
 
 
 THEMES = {
@@ -38,6 +39,7 @@ THEMES = {
         buffer="#EFEFEF",
         condition="#F7D460",
         backward="#9197F6",
+        edited="#B8007F",
     ),
     "dark": Theme(
         background="#16191D",
@@ -51,8 +53,12 @@ THEMES = {
         buffer="#2B3138",
         condition="#7A5F00",
         backward="#9197F6",
+        edited="#F06BC0",
     ),
 }
+
+#: How thick the line around or along what was edited is.
+EDITED_PEN = 2.5
 
 #: Names in place of colours, for what chooses its colours later, such as a page that can be light or dark.
 ROLES = Theme(**{each.name: each.name for each in fields(Theme)})
