@@ -80,6 +80,7 @@ zoo: $(READY) $(ZOO)  ## log and validate the models of public zoos, write docs/
 	$(RUN) -m tests.zoo $(if $(FRESH),--fresh)
 
 fuzz: $(READY)  ## 50,000 damaged and hostile bundles and recordings (resumable; CASES=1000: fewer)
+	$(RUN) -m tests.fuzz.functions
 	OMP_NUM_THREADS=1 $(RUN) -m tests.fuzz --cases $(or $(CASES),50000) $(if $(FRESH),--fresh)
 
 # Each environment takes some minutes and several gigabytes, and is removed when its tests have run.

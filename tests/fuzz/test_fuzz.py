@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shutil
+from itertools import islice
 from pathlib import Path
 
 import pytest
-from tests.fuzz import cases
+from tests.fuzz import cases, functions
 
 import torchlens as tl
 
@@ -50,3 +51,10 @@ def test_a_case_is_known_by_its_number(sound: Path, tmp_path: Path) -> None:
 def test_found_before(number: int, sound: Path, tmp_path: Path) -> None:
     """Modules that are not there; a second call without a first; a product without dimensions; 2 ** 40 passes."""
     assert cases.run_case(0, number, sound, tmp_path) in ("used", "refused")
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # torch's, of what is deprecated or not meant
+def test_functions_that_a_file_may_run_are_called_with_anything() -> None:
+    """A few of the calls of `python -m tests.fuzz.functions`, which makes them in a process of its own."""
+    outcomes = [functions.outcome(call) for call in islice(functions.calls(0), 0, None, 60)]
+    assert len(outcomes) > 100 and set(outcomes) == {"run", "refused"}
