@@ -15,8 +15,8 @@ import torch.overrides
 from torch import Tensor, nn
 
 import torchlens as tl
-from torchlens.capture.functions import _FRESH, KNOWN, meet
-from torchlens.capture.keeping import address_of
+from torchlens.capture.functions import _FRESH, KNOWN, classify
+from torchlens.capture.tensor_memory import address_of
 
 SCALAR, ONE, MATRIX = torch.rand(()), torch.rand(1, 1, 1, 1), torch.rand(2, 3)
 
@@ -171,4 +171,4 @@ def test_functions_of_torch_are_kept(call: Callable[[Tensor], Tensor]) -> None:
     x = torch.rand(2, 2)
     with Spy():
         call(x)
-    assert all(meet(func).lasts for func in seen) and all(func in KNOWN for func in seen)
+    assert all(classify(func).lasts for func in seen) and all(func in KNOWN for func in seen)

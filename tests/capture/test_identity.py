@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 import torchlens as tl
-from torchlens.capture import identity
-from torchlens.capture.identity import _overlap
-from torchlens.capture.keeping import layout_of
+from torchlens.capture.tensor_memory import address_of, layout_of, overlap
+from torchlens.capture.writes import Writes
 
 
 class Recurrence(nn.Module):
@@ -44,17 +43,17 @@ class Counted(list[Any]):
 
 
 def looks_at_writes(steps: int, monkeypatch: pytest.MonkeyPatch) -> int:
-    after_write = identity.Identity.after_write
+    add = Writes.add
 
-    def counting(self: Any, tensor: Tensor, *args: Any) -> None:
-        address = identity.address_of(tensor)
+    def counting(self: Writes, tensor: Tensor, *args: Any) -> None:
+        address = address_of(tensor)
         assert address is not None
-        self.writes.setdefault(address, Counted())
-        after_write(self, tensor, *args)
+        self.by_storage.setdefault(address, Counted())
+        add(self, tensor, *args)
 
     Counted.looks = 0
     with monkeypatch.context() as patch:
-        patch.setattr(identity.Identity, "after_write", counting)
+        patch.setattr(Writes, "add", counting)
         log = tl.log_forward_pass(Recurrence(steps), torch.rand(1))
     assert torch.equal(log["output"].activation, Recurrence(steps)(log["input"].activation))
     return Counted.looks
@@ -89,4 +88,4 @@ PARTS = {
 @pytest.mark.parametrize("other", PARTS)
 def test_overlaps(one: str, other: str) -> None:
     places = [set(PARTS[name].long().flatten().tolist()) for name in (one, other)]
-    assert _overlap(layout_of(PARTS[one]), layout_of(PARTS[other])) == bool(places[0] & places[1])
+    assert overlap(layout_of(PARTS[one]), layout_of(PARTS[other])) == bool(places[0] & places[1])

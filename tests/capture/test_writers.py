@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import torchlens as tl
 from torchlens._torch import function_namespaces, schemas_of
 from torchlens.capture.containers import flat_tensors
-from torchlens.capture.functions import KNOWN, Function, Treatment, meet
+from torchlens.capture.functions import KNOWN, Function, Treatment, classify
 from torchlens.capture.writers import UNDECLARED
 
 # ---- what is logged -------------------------------------------------------------------------------------------
@@ -179,7 +179,7 @@ def test_every_writer_is_known_as_such_in_torch_ops() -> None:
             packet = getattr(getattr(torch.ops, namespace), bare)
             wanted = {each.name for each in declared(schema)}
             for func in (packet, getattr(packet, schema.overload_name or "default")):
-                assert wanted <= writes(KNOWN.get(func) or meet(func), schema), f"{func} writes to {wanted}"
+                assert wanted <= writes(KNOWN.get(func) or classify(func), schema), f"{func} writes to {wanted}"
             checked += 1
     assert checked > 1000
 
@@ -191,7 +191,7 @@ def test_every_writer_is_known_as_such_in_python() -> None:
             func = getattr(space, name)
             if name in HARMLESS or not callable(func) or isinstance(func, type):
                 continue
-            function = KNOWN.get(func) or meet(func)
+            function = KNOWN.get(func) or classify(func)
             if function.treatment is not Treatment.RECORD:
                 continue
             for schema in schemas_of(f"aten::{name}"):
@@ -218,15 +218,15 @@ def test_what_no_schema_declares_is_in_the_table_and_nothing_else() -> None:
 
 def test_functions_that_only_share_a_name_with_a_writer_of_lists_write_to_nothing() -> None:
     for func in (torch.sort, Tensor.sort):
-        assert (KNOWN.get(func) or meet(func)).written is None
+        assert (KNOWN.get(func) or classify(func)).written is None
     packet: Any = torch.ops.aten.sort
-    written = (KNOWN.get(packet) or meet(packet)).written
+    written = (KNOWN.get(packet) or classify(packet)).written
     assert written is not None and not written([torch.rand(3)], {})  # with `values` and `indices` it does
 
 
 @pytest.mark.parametrize("func", [torch.native_batch_norm, torch.ops.aten.native_batch_norm, torch.batch_norm])
 def test_running_statistics_are_written_in_training_only(func: Any) -> None:
-    written = (KNOWN.get(func) or meet(func)).written
+    written = (KNOWN.get(func) or classify(func)).written
     mean, var = torch.zeros(3), torch.ones(3)
     args = [torch.rand(2, 3), None, None, mean, var]
     assert written is not None and not flat_tensors(written([*args, False, 0.1, 1e-5], {}))

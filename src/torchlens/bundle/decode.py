@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor
 
 from ..capture.gradients import Gradients, Node, Pass, SavedForBackward, Step
-from ..capture.identity import version_of
 from ..capture.records import NO_KWARGS, Applied, Call, Event, Intervention, ModuleCall, Stored, Trace, Value
 from ..capture.rng import Seed
+from ..capture.tensor_memory import version_of
 from ..errors import BundleError
 from ..intervene.data import from_data
 from .checks import at, blaming, each, flag, integer, listed, one_of, optional, text

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ..capture.containers import holds
 from ..capture.members import attributes, is_collection, members
-from ..capture.records import Layout, NotRebuilt, Value
+from ..capture.records import MemoryLayout, NotRebuilt, Value
 from ..capture.restored import (
     SavedDict,
     SavedList,
@@ -188,7 +188,7 @@ def _plain_sizes(sizes: Iterable[Any]) -> list[int]:
     return [size if type(size) is int else -1 for size in sizes]
 
 
-def _layout(encoder: PythonEncoder, layout: Layout, depth: int) -> list[Any]:
+def _layout(encoder: PythonEncoder, layout: MemoryLayout, depth: int) -> list[Any]:
     return [
         "layout",
         _plain_sizes(layout.size),
@@ -219,7 +219,7 @@ _ENCODE: dict[type, Callable[[PythonEncoder, Any, int], Any]] = {
     torch.device: lambda encoder, thing, depth: ["device", str(thing)],
     np.ndarray: PythonEncoder._array,
     Tensor: PythonEncoder._plain_tensor,
-    Layout: _layout,
+    MemoryLayout: _layout,
 }
 
 # ---- reading --------------------------------------------------------------------------------------------------
@@ -345,9 +345,9 @@ def _slice(decoder: PythonDecoder, members: list[Any], depth: int) -> slice:
     return slice(start, stop, step)
 
 
-def _read_layout(decoder: PythonDecoder, members: list[Any], depth: int) -> Layout:
+def _read_layout(decoder: PythonDecoder, members: list[Any], depth: int) -> MemoryLayout:
     size, stride, offset, itemsize, conj = members
-    return Layout(torch.Size(sizes(size)), sizes(stride), integer(offset), integer(itemsize), flag(conj))
+    return MemoryLayout(torch.Size(sizes(size)), sizes(stride), integer(offset), integer(itemsize), flag(conj))
 
 
 def _complex(decoder: PythonDecoder, members: list[Any], depth: int) -> complex:

@@ -22,7 +22,7 @@ from .._torch import (
     transform_depth,
 )
 from .dispatcher import Fallback, Watcher, Witness
-from .functions import KNOWN, Function, Treatment, meet
+from .functions import KNOWN, Function, Treatment, classify
 
 RECORD, FOLLOW, IGNORE, OPAQUE = Treatment.RECORD, Treatment.FOLLOW, Treatment.IGNORE, Treatment.OPAQUE
 
@@ -135,7 +135,7 @@ class TorchCalls(TorchFunctionMode):
 
     def treat(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Record a call, or what it is made of, or let it pass."""
-        function = KNOWN.get(func) or meet(func)
+        function = KNOWN.get(func) or classify(func)
         if function.treatment is not IGNORE:
             self.forget_last()
         if function.treatment is RECORD and types in NO_SUBCLASS:
@@ -239,7 +239,7 @@ class TorchCalls(TorchFunctionMode):
         """Record an operation that was seen at the dispatcher."""
         self.forget_last()
         self.guarded = True
-        function = KNOWN.get(func) or meet(func)
+        function = KNOWN.get(func) or classify(func)
         witness, self.witness = self.witness, None  # it is below already; torch.func's transforms may be on top of it
         try:
             return self._record(function, finished(func) if function.communicates else func, args, kwargs)

@@ -16,12 +16,13 @@ from torch import Tensor
 
 from .._torch import call_with_grad, is_functorch_wrapped
 from ..errors import FidelityWarning
+from .autograd_state import MOST_GRAD_FNS, is_leaf
 from .containers import paired
 from .functions import Function
-from .identity import MOST_GRAD_FNS, is_leaf
-from .keeping import Keeper, address_of
+from .keeping import Keeper
 from .observer import Arguments, Observer
 from .records import Trace, Value
+from .tensor_memory import address_of
 
 
 class Edge(NamedTuple):

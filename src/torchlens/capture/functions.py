@@ -47,10 +47,10 @@ class Function:
         "fresh",
         "func",
         "in_place",
+        "is_metadata_query",
         "lasts",
         "layer_type",
         "name",
-        "question",
         "random",
         "reaches_beyond",
         "reads",
@@ -87,7 +87,7 @@ class Function:
         self.simple = False  # nothing of the above needs to be thought of, unless it is switched on
         self.in_place = False  # nothing but that it overwrites its first argument, which it mostly returns
         self.lasts = True  # as long as torch does
-        self.question = False  # it gives no tensor, calls nothing, and is of no interest
+        self.is_metadata_query = False  # such as x.dim(): returns no tensor, calls no function, is not recorded
 
     def is_on(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
         """Does this call overwrite what the function can overwrite, draw random numbers if it can?"""
@@ -104,9 +104,9 @@ class Function:
 KNOWN: dict[Any, Function] = {}
 
 
-def meet(func: Any) -> Function:
+def classify(func: Any) -> Function:
     """Classify a torch function that is not in KNOWN, and put it there if it lasts."""
-    function = _classify(func)
+    function = _described(func)
     function.lasts = _lasts(func)
     if function.lasts:
         KNOWN[func] = function
@@ -114,7 +114,7 @@ def meet(func: Any) -> Function:
     special = special or function.brings_in
     plain = function.treatment is Treatment.RECORD and not special and not (function.random and not function.switch)
     function.simple = plain and (function.written is None or function.switch is not None)
-    function.question = function.treatment is Treatment.IGNORE and not isinstance(func, FunctionType)
+    function.is_metadata_query = function.treatment is Treatment.IGNORE and not isinstance(func, FunctionType)
     overwrites = function.written is first and function.name.endswith("_")
     function.in_place = plain and overwrites and not function.reshapes
     return function
@@ -140,7 +140,7 @@ def _lasts(func: Any) -> bool:
     return any(member is func for member in vars(torch.Tensor).values())  # `**` goes by the name of `pow`
 
 
-def _classify(func: Any) -> Function:
+def _described(func: Any) -> Function:
     if isinstance(func, (OpOverload, OpOverloadPacket)):
         return _operator(func)
     if isinstance(func, HigherOrderOperator):

@@ -26,7 +26,8 @@ from .._torch import (
     storage_address,
 )
 from . import rng
-from .records import Layout, Trace, Value
+from .records import MemoryLayout, Trace, Value
+from .tensor_memory import address_of, inner_tensors, is_plain, layout_of, memory_behind, storage_of
 
 
 class Sink(Protocol):
@@ -40,9 +41,9 @@ class Sink(Protocol):
 class Keeper:
     """Keeps what tensors hold now, whatever happens to them later.
 
-    Memory that this forward pass allocated is shared with a lazy copy: whoever writes to it first, by whatever way,
-    gets memory of his own. Foreign memory must stay where it is, since raw pointers into it may exist (a NumPy view of
-    an input, a captured graph over parameters), so a value in it is copied at once.
+    Memory that this forward pass allocated is shared, copy-on-write: torch gives the first writer a copy of its own.
+    Foreign memory must stay where it is, since raw pointers into it may exist (a NumPy view of an input, a captured
+    graph over parameters), so a value in it is copied at once.
     """
 
     def __init__(self) -> None:
@@ -116,14 +117,6 @@ def give_own_memory(tensors: Iterable[ref[Tensor]], ours: Mapping[int, int] = Ma
                 continue
 
 
-def inner_tensors(tensor: Tensor) -> dict[str, Tensor]:
-    """The tensors that a tensor is made of, by attribute, if it is of a class that holds others; else none."""
-    if type(tensor) is Tensor or type(tensor) is Parameter or not hasattr(tensor, "__tensor_flatten__"):
-        return {}
-    names, _ = tensor.__tensor_flatten__()
-    return {name: getattr(tensor, name) for name in names if isinstance(getattr(tensor, name), Tensor)}
-
-
 def _lazy_copy_without_history(tensor: Tensor) -> Tensor:
     try:
         set_grad_enabled(False)  # a third of the cost of detaching
@@ -163,59 +156,6 @@ class Transform:
         return thing.to(device=self.device, dtype=self.dtype if floats else None)
 
 
-_new_layout = tuple.__new__  # a third of the time that `Layout(...)` takes
-
-
-_COMPRESSED = (torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
-
-
-def address_of(tensor: Tensor) -> int | None:
-    """Where a tensor's storage is, of a sparse one that of its values; None for layouts that have none."""
-    try:
-        if tensor.layout is torch.sparse_coo:
-            tensor = tensor._values()
-        elif tensor.layout in _COMPRESSED:
-            tensor = tensor.values()
-        return storage_address(tensor) or None
-    except RuntimeError:
-        return None
-
-
-def storage_of(tensor: Tensor) -> torch.UntypedStorage:
-    return (tensor if tensor.layout is not torch.sparse_coo else tensor._values()).untyped_storage()
-
-
-def lies_outside(tensor: Tensor) -> bool:
-    """Is this memory of NumPy's, of a file, of another process? Then it may change without torch."""
-    try:
-        return not storage_of(tensor).resizable()
-    except (RuntimeError, NotImplementedError):
-        return False  # sparse in another layout, a wrapper
-
-
-def layout_of(tensor: Tensor) -> Layout | None:
-    if tensor.layout is not torch.strided or tensor.is_nested:
-        return None
-    offset = int(tensor.storage_offset())
-    fields = (tensor.size(), tensor.stride(), offset, tensor.dtype.itemsize, tensor.is_conj() or tensor.is_neg())
-    return _new_layout(Layout, fields)
-
-
-def memory_behind(tensor: Tensor) -> int:
-    """Bytes of the memory behind a tensor, -1 if that can't be said."""
-    try:
-        return tensor.untyped_storage().nbytes()
-    except RuntimeError:
-        return -1
-
-
-def is_plain(tensor: Tensor) -> bool:
-    """Does a tensor lie in memory as it is, one element after the other, without a history?"""
-    plain = type(tensor) is Tensor and not tensor.requires_grad and tensor.layout is torch.strided
-    plain = plain and not (tensor.is_nested or tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
-    return plain and tensor.is_contiguous() and memory_behind(tensor) > 0
-
-
 def copied(tensor: Tensor) -> Tensor | None:
     """A copy with the same strides: kernels go through memory in their order, and round accordingly.
 
@@ -234,7 +174,7 @@ def copied(tensor: Tensor) -> Tensor | None:
     return copy if copy is None or type(copy) is type(tensor) else _of_the_class_of(tensor, copy)
 
 
-def _copied(tensor: Tensor, layout: Layout | None) -> Tensor | None:
+def _copied(tensor: Tensor, layout: MemoryLayout | None) -> Tensor | None:
     if tensor.is_quantized:
         copy: Tensor = deepcopy(tensor.detach())  # a clone would lie in another order
         return copy

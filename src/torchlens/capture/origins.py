@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 
 from .dispatcher import UnknownTensor, user_line
-from .keeping import lies_outside, memory_behind
 from .records import Trace, facts_of
+from .tensor_memory import lies_outside, memory_behind
 
 UNSEEN = "was computed by something that could not be seen (a compiled extension, a thread of another library)"
 OUTSIDE = "came from outside torch after a tensor was handed out: what was computed there is not logged"

@@ -46,7 +46,7 @@ UNREAD = "?"
 NO_KWARGS: Mapping[str, Any] = {}
 
 
-class Layout(NamedTuple):
+class MemoryLayout(NamedTuple):
     """How a tensor lies in its memory."""
 
     size: torch.Size

@@ -21,8 +21,8 @@ from .containers import Unseen, tensors_in
 from .dispatcher import Completeness, Fallback, Watcher, Witness
 from .following import Following
 from .gradients import Gradients
-from .identity import Residents
 from .keeping import Keeper, Sink, Transform, give_own_memory
+from .model_tensors import TensorsById
 from .modules import named_modules
 from .observer import Observer
 from .origins import Origins
@@ -190,7 +190,7 @@ def modules_of(model: nn.Module) -> Modules:
     return Modules(trace.modules)
 
 
-def _describe_tensors(modules: list[nn.Module], trace: Trace) -> Residents:
+def _describe_tensors(modules: list[nn.Module], trace: Trace) -> TensorsById:
     """List the parameters and buffers."""
     params = _tensors_of(modules, trace, "param", "_parameters")
     buffers = _tensors_of(modules, trace, "buffer", "_buffers")
@@ -199,8 +199,8 @@ def _describe_tensors(modules: list[nn.Module], trace: Trace) -> Residents:
     return buffers | params
 
 
-def _tensors_of(modules: list[nn.Module], trace: Trace, role: str, attribute: str) -> Residents:
-    found: Residents = {}
+def _tensors_of(modules: list[nn.Module], trace: Trace, role: str, attribute: str) -> TensorsById:
+    found: TensorsById = {}
     for module, (_, addresses, *_) in zip(modules, trace.modules, strict=True):
         for name, tensor in getattr(module, attribute).items():
             if tensor is None:

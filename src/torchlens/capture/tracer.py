@@ -32,8 +32,9 @@ from ..errors import ArgumentError
 from .calls import NO_SUBCLASS, TENSOR_ONLY, TorchCalls
 from .containers import PLAIN, Unseen, all_plain, flat_tensors, put_in, rebuild, reconstructed, tensors_in
 from .functions import EDIT, KNOWN, OUTPUT, RAISED, Function
-from .identity import UNVERSIONED, Identity, Residents
+from .identity import Identity
 from .keeping import Keeper
+from .model_tensors import TensorsById
 from .modules import MODULE_BOUNDARY
 from .observer import Arguments, Observer
 from .records import (
@@ -50,6 +51,7 @@ from .records import (
     facts_of,
     values_in,
 )
+from .tensor_memory import UNVERSIONED
 
 #: What `Identity.live` has for a tensor that it does not know.
 _UNKNOWN: tuple[Any, Any, int] = (lambda: None, None, UNVERSIONED)
@@ -74,7 +76,7 @@ class Tracer(TorchCalls):
     def __init__(
         self,
         trace: Trace,
-        residents: Residents,
+        tensors_by_id: TensorsById,
         modules: Sequence[nn.Module],
         keeper: Keeper,
         observers: tuple[Observer, ...] = (),
@@ -82,7 +84,7 @@ class Tracer(TorchCalls):
         super().__init__()
         self.trace = trace
         self.observers = observers
-        self.identity = Identity(trace, residents, keeper, self._synthesize, observers)
+        self.identity = Identity(trace, tensors_by_id, keeper, self._synthesize, observers)
         self._asked_before = [o for o in observers if type(o).before_call is not Observer.before_call]
         self._may_change = any(observer.may_change for observer in observers)
         self._arguments: list[tuple[Any, Any]] = []  # of the running call, if there is an observer that may answer
@@ -121,7 +123,7 @@ class Tracer(TorchCalls):
             or (kwargs and "out" in kwargs)
             or (function.switch is not None and function.is_on(args, kwargs or NO_KWARGS))
         ):
-            if function is not None and function.question and not self.others and types in NO_SUBCLASS:
+            if function is not None and function.is_metadata_query and not self.others and types in NO_SUBCLASS:
                 return func(*args, **kwargs) if kwargs else func(*args)
             return self.treat(func, types, args, kwargs or NO_KWARGS)
         self.busy = True
@@ -133,7 +135,7 @@ class Tracer(TorchCalls):
             for argument in args:
                 kind = type(argument)
                 if kind is Parameter:
-                    stored.append(identity.steady.get(id(argument)) or identity.value_of(argument))
+                    stored.append(identity.unwritten_params.get(id(argument)) or identity.value_of(argument))
                 elif kind is Tensor:
                     reference, value, version = live.get(id(argument), _UNKNOWN)
                     if reference() is not argument or version < 0 or argument._version != version:
@@ -510,7 +512,7 @@ class Tracer(TorchCalls):
     def _replace(self, value: Value, tensor: Tensor, answer: Tensor) -> Tensor:
         """Let `answer` take the place of the `tensor` that a call has just given this value; return what does."""
         identity = self.identity
-        if identity.was_written(tensor, value):
+        if identity.writes.made(value, tensor):
             if facts_of(tensor) != facts_of(answer):
                 raise ArgumentError("what a call wrote in place keeps its shape, type and device")
             tensor.copy_(answer)  # it reaches every alias, as what the call wrote does
@@ -621,8 +623,8 @@ class Tracer(TorchCalls):
             for tensor in flat_tensors(container):
                 reference, value, version = live.get(id(tensor), _UNKNOWN)
                 if reference() is not tensor:
-                    if id(tensor) in self.identity.steady:
-                        found.append((self.identity.steady[id(tensor)], tensor))
+                    if id(tensor) in self.identity.unwritten_params:
+                        found.append((self.identity.unwritten_params[id(tensor)], tensor))
                     elif every:
                         found.append((NOT_RECORDED, tensor))
                     continue
@@ -646,7 +648,7 @@ class Tracer(TorchCalls):
         """Make an entry for each tensor that the model returned."""
         calls = self.trace.calls
         with no_torch_function(), self.hidden():
-            self.identity.look_at_steady()
+            self.identity.model_tensors.warn_of_unseen_writes()
             entries: dict[int, Value] = {}
             self._arguments = []
             unseen: list[Unseen] = []

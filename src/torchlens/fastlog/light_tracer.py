@@ -21,13 +21,13 @@ from ..capture.calls import NO_SUBCLASS, TENSOR_ONLY, Progress, TorchCalls
 from ..capture.changes import Changes, begin_or_undo
 from ..capture.containers import PLAIN, all_plain, flat_tensors, tensors_in
 from ..capture.functions import KNOWN, Function
-from ..capture.identity import own_memory
 from ..capture.keeping import give_own_memory
 from ..capture.modules import MODULE_BOUNDARY
 from ..capture.naming import is_library_file, may_be_operator
 from ..capture.records import NO_KWARGS, Facts, Site, Trace, facts_of
 from ..capture.session import describe_modules, dispatcher_watched, input_tensors
 from ..capture.surroundings import captured
+from ..capture.tensor_memory import own_memory
 from ..errors import ArgumentError
 from .collector import Collector, Stopped
 from .edits import ModuleEdits
@@ -155,7 +155,7 @@ class LightTracer(TorchCalls):
             or not (function.simple or (function.in_place and args and type(args[0]) is Tensor))
             or (function.switch is not None and function.is_on(args, NO_KWARGS))
         ):
-            if function is not None and function.question and not self.others and types in NO_SUBCLASS:
+            if function is not None and function.is_metadata_query and not self.others and types in NO_SUBCLASS:
                 return func(*args, **kwargs) if kwargs else func(*args)
             return self.treat(func, types, args, kwargs or NO_KWARGS)
         parents: list[Name] = []

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from .._torch import call_with_grad
 from ..capture import rng
-from ..capture.identity import version_of
+from ..capture.tensor_memory import version_of
 from ..errors import ArgumentError
 
 __all__ = [

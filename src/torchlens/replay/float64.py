@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ..capture.containers import rebuild
 from ..capture.functions import ALIAS_UPDATE, IMPLICIT_VIEW, OUTPUT
-from ..capture.identity import version_of
 from ..capture.records import Call, Trace, Value, argument_values
+from ..capture.tensor_memory import version_of
 from ..errors import TorchLensError
 from .call import UNINITIALISED, TensorOf, recompute
 

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..capture.identity import version_of
 from ..capture.records import Event, Value
+from ..capture.tensor_memory import version_of
 from ..errors import DivergenceError
 from ..graph.graph import Graph
 from ..graph.sites import call_in_words

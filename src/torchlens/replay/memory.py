@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ..capture.functions import ALIAS_UPDATE
-from ..capture.keeping import layout_of
-from ..capture.records import Call, Layout
+from ..capture.records import Call, MemoryLayout
+from ..capture.tensor_memory import layout_of
 from .reasons import NotReplayable
 
 #: Memory that is laid out may be so much larger than the tensors in it: a file may say anything.
@@ -21,7 +21,7 @@ _LARGEST_ITEM = 16
 
 def lay_out(call: Call, tensors: list[Tensor]) -> Tensor:
     """Lay tensors into memory one after the other, as they lay, and look at the part that is asked for."""
-    own, *others = cast("tuple[Layout, ...]", call.kwargs["layouts"])
+    own, *others = cast("tuple[MemoryLayout, ...]", call.kwargs["layouts"])
     layouts = [own, *others] if call.function is ALIAS_UPDATE else others
     if None in (own, *layouts) or len(layouts) != len(tensors):
         raise NotReplayable("a tensor changed, or came to be, in a way that can't be repeated")

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ..capture import rng
 from ..capture.functions import EDIT, UNEDITED
-from ..capture.identity import version_of
 from ..capture.records import Call, Value, argument_values, fetched
+from ..capture.tensor_memory import version_of
 from ..errors import ArgumentError, BundleError, UnknownFunctionError, UntrustedError
 from ..graph.graph import Graph
 from ..intervene.again import AppliedEdits

@@ -1,0 +1,70 @@
+"""The model's own parameters and buffers, which are known before the forward pass begins.
+
+Most are only read: a parameter that nobody has written to is known by its id alone, without a look at its version.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from .._torch import UninitializedTensorMixin
+from .keeping import Keeper
+from .records import TensorInfo, Trace, Value, facts_of
+from .tensor_memory import address_of, is_plain, lies_outside, version_of
+
+#: Parameters and buffers by id, each with its role ("param" or "buffer") and what is known of it.
+TensorsById = dict[int, tuple[Tensor, str, TensorInfo]]
+
+
+class ModelTensors:
+    """Makes values of parameters and buffers. A parameter becomes one at once, a buffer when it is first used."""
+
+    def __init__(self, by_id: TensorsById, trace: Trace, keeper: Keeper) -> None:
+        self.by_id = by_id
+        self.trace = trace
+        self.buffer_addresses = {info.address for _, role, info in by_id.values() if role == "buffer"}
+        self.unwritten_params: dict[int, Value] = {}  # plain ones, by id
+        self.other_params: list[tuple[Tensor, Value]] = []  # of classes that do something of their own
+        self.params_by_storage: dict[int, list[Value]] = {}
+        self.plain_buffers: dict[int, tuple[int, int]] = {}  # their versions and storages, by id
+        for key, (tensor, role, info) in by_id.items():
+            storage = address_of(tensor)
+            if storage is not None:
+                keeper.foreign.add(storage)
+            if role == "param" and type(tensor) is Parameter:
+                self.unwritten_params[key] = self.add_param(tensor, info, storage)
+            elif role == "param" and not isinstance(tensor, UninitializedTensorMixin):
+                self.other_params.append((tensor, self.add_param(tensor, info, storage)))
+            elif storage is not None and info.shape is not None and len(info.shape) == 1 and _in_plain_memory(tensor):
+                self.plain_buffers[key] = (version_of(tensor), storage)  # with more dimensions its order may be any
+
+    def add_param(self, tensor: Tensor, info: TensorInfo, storage: int | None) -> Value:
+        params = self.trace.params
+        grad_fn = "" if info.trainable else None
+        facts = (info.shape, info.dtype, info.device) if info.shape is not None else facts_of(tensor)
+        value = Value(len(params), "param", -1, None, info.address, facts, grad_fn, tensor)
+        params.append(value)
+        self.params_by_storage.setdefault(storage or 0, []).append(value)
+        self.trace.param_versions.append(version_of(tensor))
+        return value
+
+    def warn_of_unseen_writes(self) -> None:
+        """The forward pass is over: warn of parameters that were overwritten by something that capture can't see."""
+        for value in self.unwritten_params.values():
+            if isinstance(value.kept, Tensor) and version_of(value.kept) != self.trace.param_versions[value.index]:
+                self.trace.warnings.append(
+                    f"the parameter {value.address} was overwritten by something that could not be seen; what used it "
+                    "is logged with its first value"
+                )
+
+
+def uninitialized_param(tensor: Tensor) -> Value:
+    """Stands for the parameter of a lazy module that has not been called yet; it is not remembered."""
+    return Value(-1, "param", -1, None, None, (torch.Size(()), tensor.dtype, tensor.device), None, None)
+
+
+def _in_plain_memory(tensor: Tensor) -> bool:
+    """Is a tensor in torch's own memory, contiguous, without a history?"""
+    return is_plain(tensor) and not lies_outside(tensor)
