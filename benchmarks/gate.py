@@ -139,7 +139,9 @@ def main() -> int:
     parser.add_argument("--count", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.count:
-        work_through(callgrind.Counter())
+        counter = callgrind.Counter()
+        work_through(counter)
+        counter.stop()
         return 0
     way = "instructions" if callgrind.is_there() and not options.calibrated else "calibrated"
     found = instructions() if way == "instructions" else calibrated()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchlens.graph.ancestry import reached, unreached
@@ -21,6 +21,7 @@ def children_of(parents: list[list[int]]) -> list[list[int]]:
     return [[child for child, above in enumerate(parents) if node in above] for node in range(len(parents))]
 
 
+@settings(deadline=None)
 @given(parent_lists(), st.sets(st.integers(0, 11)))
 def test_edges_are_what_the_lists_say(parents: list[list[int]], chosen: set[int]) -> None:
     edges = Edges.read(parents)
@@ -32,6 +33,7 @@ def test_edges_are_what_the_lists_say(parents: list[list[int]], chosen: set[int]
     assert edges.among(nodes).lists() == [[keep.index(p) for p in parents[node] if p in keep] for node in keep]
 
 
+@settings(deadline=None)
 @given(parent_lists(), st.sets(st.integers(0, 11)))
 def test_unreached_are_all_that_are_not_reached(parents: list[list[int]], chosen: set[int]) -> None:
     starts = [node for node in chosen if node < len(parents)]
@@ -41,6 +43,7 @@ def test_unreached_are_all_that_are_not_reached(parents: list[list[int]], chosen
         assert unreached(starts, back, forth) == {node for node, known in enumerate(seen) if not known}
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 3)))
 def test_ranks_count_what_came_before(values: list[int]) -> None:
     assert ranks(np.array(values, np.int64)).tolist() == [values[:i].count(v) for i, v in enumerate(values)]

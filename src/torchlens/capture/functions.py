@@ -50,6 +50,7 @@ class Function:
         "is_metadata_query",
         "lasts",
         "layer_type",
+        "may_be_operator",
         "name",
         "random",
         "reaches_beyond",
@@ -69,6 +70,7 @@ class Function:
         self.func = func  # None for what no call made: a model output, a change through an alias
         self.treatment = treatment
         self.layer_type = name.replace("_", "").lower()
+        self.may_be_operator = name.strip("_") in OPERATORS.values()  # of the language, such as `+`
         self.check: Callable[[Any, Any], None] | None = None  # of one from a file: raises if a call is not safe
         self.twin: FunctionType | None = None
         self.written: Written | None = None  # which arguments it overwrites
@@ -195,6 +197,14 @@ def _property(func: Any, access: str) -> Function:
         function.reshapes = name == "data"
     return function
 
+
+# Torch names of the operators that Python names otherwise, without underscores; in-place forms begin with an i.
+_NAMES = {"truediv": "div", "floordiv": "floor_divide", "mod": "remainder"}
+OPERATORS = {
+    prefix + operator: _NAMES.get(operator, operator)
+    for operator in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor")
+    for prefix in ("", "i")
+}
 
 # Properties that give (or take) a tensor; all others, such as .shape, are questions.
 TENSOR_PROPERTIES = {"data", "grad", "T", "mT", "H", "mH", "real", "imag"}

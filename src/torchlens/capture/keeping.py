@@ -24,6 +24,7 @@ from .._torch import (
     set_grad_enabled,
     shares_lazily,
     storage_address,
+    without_dispatch_modes,
 )
 from . import rng
 from .records import MemoryLayout, Trace, Value
@@ -49,7 +50,6 @@ class Keeper:
     def __init__(self) -> None:
         self.foreign: set[int] = set()  # storages that someone else may read or write at the address they have now
         self._guards: dict[int, StorageWeakRef] = {}
-        self.hidden: Callable[[], Any] | None = None  # from dispatch modes of the model's, if it has entered one
 
     def mark_foreign(self, tensor: Tensor) -> None:
         address = address_of(tensor)  # should another storage get it later, that costs a copy, and nothing else
@@ -79,12 +79,6 @@ class Keeper:
 
         `fresh` says that it lies in new memory of its own, as it is.
         """
-        if self.hidden is not None:
-            with self.hidden():
-                return self._keep(tensor, fresh)
-        return self._keep(tensor, fresh)
-
-    def _keep(self, tensor: Tensor, fresh: bool) -> Tensor | None:
         try:
             # A lazy copy of a quantized tensor would lose its quantizer.
             if (fresh or storage_address(tensor) not in self.foreign) and not tensor.is_quantized:
@@ -96,6 +90,17 @@ class Keeper:
         except (RuntimeError, TypeError):
             pass  # no storage of the plain kind: sparse, nested, from NumPy, in shared memory, a class of its own
         return copied(tensor)
+
+
+class HiddenKeeper(Keeper):
+    """Takes over from a keeper when the model enters a dispatch mode of its own, which must not see what is done."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self.foreign, self._guards = keeper.foreign, keeper._guards
+
+    def keep(self, tensor: Tensor, fresh: bool = False) -> Tensor | None:
+        with without_dispatch_modes():
+            return super().keep(tensor, fresh)
 
 
 def give_own_memory(tensors: Iterable[ref[Tensor]], ours: Mapping[int, int] = MappingProxyType({})) -> None:

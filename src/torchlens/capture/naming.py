@@ -8,7 +8,7 @@ from types import CodeType
 
 from .._torch import LIBRARY_FOLDERS
 from ..source import SavedCode, operator_name
-from .functions import Function
+from .functions import OPERATORS, Function
 from .records import UNREAD, Call, Site, Trace, Value
 
 _ROLE_TYPES = {
@@ -60,7 +60,7 @@ def operator_at(function_name: str, site: Site) -> str | None:
         operator = operator_name(code, instruction)
         if operator is not None:
             plain = operator.strip("_")
-            return operator if _OPERATOR_FUNCTIONS.get(plain, plain) == name else None
+            return operator if OPERATORS.get(plain, plain) == name else None
         if not is_library_code(code):
             break
     return None
@@ -78,20 +78,6 @@ def grad_fn_name(value: Value, trace: Trace) -> str | None:
     same = [call.outputs for call in trace.calls if call.function is function]
     names = {output.grad_fn for outputs in same for output in outputs} - {None, "", UNREAD}
     return names.pop() if len(names) == 1 else UNREAD
-
-
-# Torch names of the operators that Python names otherwise, without underscores; in-place forms begin with an i.
-_NAMES = {"truediv": "div", "floordiv": "floor_divide", "mod": "remainder"}
-_OPERATOR_FUNCTIONS = {
-    prefix + operator: _NAMES.get(operator, operator)
-    for operator in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor")
-    for prefix in ("", "i")
-}
-
-
-def may_be_operator(function: Function) -> bool:
-    """Can a call of this function come from an operator of the language?"""
-    return function.name.strip("_") in _OPERATOR_FUNCTIONS.values()
 
 
 def frames(site: Site) -> Iterator[tuple[CodeType, int]]:

@@ -7,7 +7,7 @@ a log is freed the moment it is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import CodeType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -176,6 +176,24 @@ class Value:
 
     def __repr__(self) -> str:
         return f"Value({self.role} {self.index}, shape={tuple(self.shape)})"
+
+
+def total_nbytes(values: Iterable[Value]) -> int:
+    """The bytes of all of them, asked of the tensors themselves where these are as they were."""
+    values = list(values)
+    try:
+        return sum([value.kept.nbytes if value._facts is None else value.nbytes for value in values])  # type: ignore
+    except RuntimeError:  # a sparse tensor does not tell
+        return sum([value.nbytes for value in values])
+
+
+def distinct_shapes(values: Iterable[Value]) -> list[torch.Size]:
+    """Each shape that one of them has, once; all of them where shapes have symbols for sizes, or are not known."""
+    values = list(values)
+    try:
+        return list({value.kept.shape if value._facts is None else value.shape for value in values})  # type: ignore
+    except (RuntimeError, TypeError):
+        return [value.shape for value in values]
 
 
 #: Placeholder for a tensor without a record, such as a constant among the results of a module.

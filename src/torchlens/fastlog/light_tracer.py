@@ -16,14 +16,14 @@ from weakref import ref
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-from .._torch import UninitializedTensorMixin, inside_compiled, no_torch_function, without_dispatch_modes
+from .._torch import UninitializedTensorMixin, inside_compiled, no_torch_function
 from ..capture.calls import NO_SUBCLASS, TENSOR_ONLY, Progress, TorchCalls
 from ..capture.changes import Changes, begin_or_undo
 from ..capture.containers import PLAIN, all_plain, flat_tensors, tensors_in
 from ..capture.functions import KNOWN, Function
-from ..capture.keeping import give_own_memory
+from ..capture.keeping import HiddenKeeper, give_own_memory
 from ..capture.modules import MODULE_BOUNDARY
-from ..capture.naming import is_library_file, may_be_operator
+from ..capture.naming import is_library_file
 from ..capture.records import NO_KWARGS, Facts, Site, Trace, facts_of
 from ..capture.session import describe_modules, dispatcher_watched, input_tensors
 from ..capture.surroundings import captured
@@ -73,7 +73,6 @@ class LightTracer(TorchCalls):
             collector.rules.asks_module(number) for number in range(len(structure.modules))
         ]  # about their calls
         self.asks_outputs = collector.rules.asks_outputs()
-        self._operators: dict[Function, bool] = {}  # may they be called by an operator of the language?
         self._kept_before = 0  # how many records there were before this pass
         self._changes: Changes | None = None  # of the pass that is running
 
@@ -276,12 +275,7 @@ class LightTracer(TorchCalls):
         """Someone may want what a call has made."""
         collector = self.collector
         tally, _, total = name
-        operator = self._operators.get(function)
-        if operator is None:
-            operator = may_be_operator(function)
-            if function.lasts:
-                self._operators[function] = operator
-        site = _site() if operator else ()  # which has a say in what it is called
+        site = _site() if function.may_be_operator else ()  # which has a say in what it is called
         guarded = self.guarded or type(tensor) is not Tensor  # others might see it if the tensor is asked for its shape
         facts: Facts | None = None
         if guarded:
@@ -370,7 +364,7 @@ class LightTracer(TorchCalls):
         return self._name(tensor) is not None
 
     def hide_from_dispatch_modes(self) -> None:
-        self.keeper.hidden = without_dispatch_modes
+        self.keeper = self.collector.keeper = HiddenKeeper(self.keeper)
 
     def before_swap(self, one: Tensor, other: Tensor) -> None:
         for tensor in (one, other):

@@ -28,7 +28,7 @@ from ..selectors import (
     compile,
     described,
 )
-from .context import RecordContext
+from .context import RecordContext, context_of
 from .events import Event, Frame, History, Name, label_of
 from .spec import AS_IT_IS, CaptureSpec, as_spec
 
@@ -274,7 +274,7 @@ class Rules:
         if decided is not None or named:
             return decided or self.promoted(AS_IT_IS)
         if self.lone is not None:  # as `asked`, in short
-            answer = self.lone(RecordContext(event, history))
+            answer = self.lone(context_of(event, history))
             if answer is not False:
                 self.op.checked(answer, self.lone, event)
         elif self.op.predicates:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..capture.records import Trace, Value
 from ..capture.surroundings import without_collector
@@ -58,8 +60,12 @@ class Graph:
     def label(self, place: int) -> str:
         """The label of an entry, with the pass if its layer has several."""
         layer = self.layers[place]
-        label = self.layer_labels[layer]
+        label = self.layer_label(layer)
         return label if self.num_passes[layer] == 1 else f"{label}:{self.passes[place]}"
+
+    def layer_label(self, layer: int) -> str:
+        """One of `layer_labels`, which are made only where all of them are wanted."""
+        return f"{self.layer_types[layer]}_{self.layer_type_nums[layer]}_{layer}"
 
     # The arrays as lists, made when they are asked for.
 
@@ -85,6 +91,11 @@ class Graph:
         passes: list[int] = self.pass_of.tolist()
         return passes
 
+    @cached_property
+    def uses_params(self) -> NDArray[np.bool_]:
+        """Does each call work with parameters? And a last answer, for what no call made."""
+        return np.array([*map(bool, self.params), False])
+
     @property
     def is_branching(self) -> bool:
         """Does any entry feed more than one other?"""
@@ -108,8 +119,7 @@ class Graph:
 
     @cached_property
     def layer_labels(self) -> list[str]:
-        names = zip(self.layer_types, self.layer_type_nums, strict=True)
-        return [f"{layer_type}_{number}_{layer}" for layer, (layer_type, number) in enumerate(names)]
+        return list(map(self.layer_label, range(len(self.layer_types))))
 
     @cached_property
     def layer_numbers(self) -> dict[str, int]:
@@ -119,11 +129,11 @@ class Graph:
         return short | {label: layer for layer, label in enumerate(self.layer_labels)}
 
     @cached_property
-    def listed(self) -> list[int]:
+    def listed(self) -> Sequence[int]:
         """The entries that the log lists: all, or those that were chosen to be saved."""
         chosen = self.trace.listed
         if chosen is None:
-            return list(range(len(self.entries)))
+            return range(len(self.entries))
         return sorted(self.place[index] for index in chosen if index in self.place)
 
     # What is asked for less often is computed when it is.

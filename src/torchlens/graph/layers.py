@@ -61,8 +61,7 @@ def _keys(graph: Graph) -> tuple[Ints, Ints]:
     for place, result in which.items():
         keys[place] = numbers.setdefault((int(keys[place]), result), len(numbers))
     param_keys = np.full(len(keys), -1)
-    used = np.fromiter(map(bool, graph.params), np.bool_, len(calls))
-    places = places[used[made_by[places]]]
+    places = places[graph.uses_params[made_by[places]]]
     uses = []
     for place, number in zip(places.tolist(), made_by[places].tolist(), strict=True):
         params = [param.index for param in graph.params[number]]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import proxy
 
 from ..capture.records import ModuleCall, TensorInfo, Value
 
@@ -20,10 +21,9 @@ class ModuleTree:
     def __init__(self, graph: Graph) -> None:
         self.infos = graph.trace.modules
         self.calls = graph.trace.module_calls
+        self._graph = proxy(graph)  # which holds this
         self._entries = graph.entries
-        self._children = graph.children
         self._recorded = graph.trace.calls
-        self._place = graph.place
         self._param_infos = graph.trace.param_infos
 
     @cached_property
@@ -132,18 +132,17 @@ class ModuleTree:
 
         A buffer or other tensor that no call made belongs where it is first used.
         """
-        homes = [-1] * len(self._entries)
-        for place in range(len(homes) - 1, -1, -1):
-            value = self._entries[place]
-            if value.call >= 0:
-                homes[place] = self._recorded[value.call].module_call
-            elif value.role != "input" and self._children[place]:
-                homes[place] = homes[self._children[place][0]]
-        return homes
+        return list(map(self.home, range(len(self._entries))))
+
+    def home(self, place: int) -> int:
+        value = self._entries[place]
+        if value.call < 0 and value.role != "input" and self._graph.children[place]:
+            value = self._entries[self._graph.children[place][0]]
+        return self._recorded[value.call].module_call if value.call >= 0 else -1
 
     def containing(self, place: int) -> list[int]:
         """The submodule calls around an entry, from the outermost in; the model itself is left out."""
-        return self.around(self.homes[place])
+        return self.around(self.home(place))
 
     def around(self, call: int) -> list[int]:
         chain = []
@@ -195,7 +194,8 @@ class ModuleTree:
 
     def places(self, values: tuple[Value, ...]) -> list[int]:
         """The places of these values, without those that are no entries."""
-        return [self._place[v.index] for v in values if v.role != "param" and v.index in self._place]
+        place = self._graph.place
+        return [place[v.index] for v in values if v.role != "param" and v.index in place]
 
     def outputs(self, call: int) -> list[int]:
         return self.places(self.calls[call].exited)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
+from ..capture.records import distinct_shapes
 from ..graph.graph import Graph
-from ..graph.program import Edges, number_by_first_use
+from ..graph.program import Edges, Ints, number_by_first_use
 from ..words import aligned, tensor_words
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def layer_lines(graph: Graph) -> list[str]:
     """A line for every listed operation, with shape and module; where there are very many, for every layer."""
     listed = np.array(graph.listed, np.int64)
     by_layer = len(listed) > MOST_LINES
-    lines_of = number_by_first_use(graph.layer_of[listed]) if by_layer else np.arange(len(listed))
+    lines_of = _layers_among(graph, listed) if by_layer else np.arange(len(listed))
     groups = Edges.of(np.bincount(lines_of), np.argsort(lines_of, kind="stable"))  # the operations of each line
     total = len(groups.heads) - 1
     first, last = shown_of(total)
@@ -43,6 +44,11 @@ def layer_lines(graph: Graph) -> list[str]:
     left_out = [f"... {last - first:,} more layers: log.layer_list has every operation, log[{first}:{first + 50}] some"]
     lines = aligned(rows)
     return [*lines[:first], *(left_out if last > first else []), *lines[first:]]
+
+
+def _layers_among(graph: Graph, listed: Ints) -> Ints:
+    """The layer of each listed entry, as a number among the layers that are listed."""
+    return graph.layer_of if len(listed) == len(graph.layer_of) else number_by_first_use(graph.layer_of[listed])
 
 
 def shown_of(count: int) -> tuple[int, int]:
@@ -56,16 +62,15 @@ def _row(graph: Graph, number: int, places: list[int]) -> tuple[str, str, str]:
     total = graph.num_passes[graph.layers[first]]
     if len(places) > 1:
         some = "" if len(places) == total else f"{len(places)}/"
-        name = f"{graph.layer_labels[graph.layers[first]]} ({some}{total} passes)"
+        name = f"{graph.layer_label(graph.layers[first])} ({some}{total} passes)"
     else:
         name = graph.label(first) + (f" ({graph.passes[first]}/{total} passes)" if total > 1 else "")
-    return f"{number}: {name}", tensor_words([value.shape for value in values], values[0].dtype), _module(graph, first)
+    return f"{number}: {name}", tensor_words(distinct_shapes(values), values[0].dtype), _module(graph, first)
 
 
 def _module(graph: Graph, place: int) -> str:
-    from .op_log import OpLog
-
-    return OpLog(graph, place).containing_module or ""
+    around = graph.modules.containing(place)
+    return graph.modules.address(around[-1]) if around else ""
 
 
 def op_line(op: OpLog) -> str:
@@ -74,7 +79,7 @@ def op_line(op: OpLog) -> str:
 
 def layer_line(layer: LayerLog) -> str:
     values = [op._value for op in layer.passes.values()]
-    words = tensor_words([value.shape for value in values], values[0].dtype)
+    words = tensor_words(distinct_shapes(values), values[0].dtype)
     return f"LayerLog({layer.layer_label}  {layer.num_passes} passes  {words}{_from(layer.parent_layers)})"
 
 

@@ -11,12 +11,13 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
 from torch import Tensor, nn
 
 from ..aliases import MODEL_ATTRIBUTES, Aliased
 from ..capture.arguments import model_arguments
 from ..capture.dispatcher import Completeness
-from ..capture.records import Trace, Value
+from ..capture.records import Trace, Value, total_nbytes
 from ..capture.within import trace_of
 from ..errors import ArgumentError, FidelityWarning, PassNeededError
 from ..graph.graph import Graph
@@ -366,7 +367,7 @@ class ModelLog(Tabular, Aliased):
     @cached_property
     def total_activation_memory(self) -> int:
         """Bytes of all tensors of the forward pass, saved or not."""
-        return sum([value.nbytes for value in self.graph.entries])
+        return total_nbytes(self.graph.entries)
 
     @property
     def total_activation_memory_str(self) -> str:
@@ -377,7 +378,7 @@ class ModelLog(Tabular, Aliased):
         """Bytes of the tensors that were saved."""
         if len(self._saved) == self.num_tensors_total:
             return self.total_activation_memory
-        return sum(value.nbytes for value in self._saved)
+        return total_nbytes(self._saved)
 
     @property
     def saved_activation_memory_str(self) -> str:
@@ -395,9 +396,10 @@ class ModelLog(Tabular, Aliased):
         """How many parameter tensors each layer works with; layers without are left out."""
         counts: dict[int, int] = {}
         entries, params = self.graph.entries, self.graph.params
-        for layer, place in enumerate(self.graph.first_entries.tolist()):
-            value = entries[place]
-            if value.role == "op" and params[value.call]:
+        firsts = self.graph.first_entries
+        for layer in np.flatnonzero(self.graph.uses_params[self.graph.made_by[firsts]]).tolist():
+            value = entries[firsts[layer]]
+            if value.role == "op":
                 counts[layer] = len(params[value.call])
         return counts
 

@@ -132,7 +132,7 @@ class OpLog(Tabular, Aliased):
             names.update(self._names_as_output(call))
         listed = self._graph.listed
         number = bisect_left(listed, self._place)
-        numbers = [number - len(listed), number] if listed[number : number + 1] == [self._place] else []
+        numbers = [number - len(listed), number] if self._place in listed[number : number + 1] else []
         return [*numbers, *sorted(names)]
 
     def _names_as_output(self, call: int) -> list[str]:

@@ -92,7 +92,7 @@ def _branch(address: str, children: dict[str, list[str]]) -> Iterator[str]:
 def _children_by_address(graph: Graph) -> dict[str, list[str]]:
     first_call: dict[str, int] = {}
     for number, call in enumerate(graph.trace.module_calls):
-        address = graph.trace.modules[call.module].address
+        address = graph.trace.modules[call.module].address if call.number == 1 else ""
         while address:  # a container counts as called when something in it first is
             first_call.setdefault(address, number)
             address = address.rpartition(".")[0]
