@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from .._torch import storage_address
+from .._torch import data_address, storage_address
 from .records import MemoryLayout
 
 UNVERSIONED = -1  # the version of memory made in inference mode, which counts no writes
@@ -60,7 +60,14 @@ def is_plain(tensor: Tensor) -> bool:
     """Does a tensor lie in memory as it is, one element after the other, without a history?"""
     plain = type(tensor) is Tensor and not tensor.requires_grad and tensor.layout is torch.strided
     plain = plain and not (tensor.is_nested or tensor.is_quantized or tensor.is_conj() or tensor.is_neg())
-    return plain and tensor.is_contiguous() and memory_behind(tensor) > 0
+    return plain and tensor.is_contiguous() and _has_memory(tensor)
+
+
+def _has_memory(tensor: Tensor) -> bool:
+    try:
+        return data_address(tensor) != 0
+    except RuntimeError:  # a wrapper of torch.func's
+        return False
 
 
 def own_memory(tensor: Tensor) -> int:

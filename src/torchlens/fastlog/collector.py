@@ -14,6 +14,7 @@ from ..capture.naming import depends_on_site, layer_type_at
 from ..capture.records import Site, facts_of
 from ..errors import ArgumentError, TorchLensError
 from ..selectors import described
+from .context import context_of
 from .events import NO_HISTORY, Event, Frame, History, Name, Rollout, Tally, new_event
 from .recording import Record
 from .rules import Rules
@@ -79,6 +80,7 @@ class Collector:
             rules = self.rules
             tally.spec = rules.promoted(rules.op.always(layer_type))
             unsure = bool(rules.op.unsure(layer_type))
+            tally.ask = rules.lone if tally.spec is None and not rules.names_some else None
             everything = self.history is not None or self.trail is not None
             tally.looked_at = unsure or everything or tally.spec is not None or rules.stop.may_want(layer_type)
             tally.kept_unasked = tally.spec == AS_IT_IS and not (unsure or everything or self.stopping)
@@ -112,7 +114,12 @@ class Collector:
         record = None
         history = self.history or _NO_PAST
         try:
-            spec = self.rules.spec_for_op(event, history)
+            ask = event.name[0].ask  # type: ignore[index]
+            if ask is None:
+                spec = self.rules.spec_for_op(event, history)
+            else:
+                answer = ask(context_of(event, history))
+                spec = None if answer is False else self.rules.spec_answered(self.rules.op.checked(answer, ask, event))
             if spec is not None:
                 record = self._keep(event, tensor, spec)
         except Exception as raised:

@@ -17,13 +17,14 @@ class Tally:
     All that can be decided by the type alone is decided when the type is first met.
     """
 
-    __slots__ = ("count", "kept_unasked", "layer_type", "looked_at", "spec")
+    __slots__ = ("ask", "count", "kept_unasked", "layer_type", "looked_at", "spec")
 
     def __init__(self, layer_type: str) -> None:
         self.layer_type = layer_type
         self.count = 0
         self.looked_at = False  # may someone want one of these, or know of it?
         self.spec: Any = None  # a CaptureSpec, if all of them are kept
+        self.ask: Callable[[Any], Any] | None = None  # the predicate that alone decides
         self.kept_unasked = False  # just as they are, and nobody wants to know
 
 

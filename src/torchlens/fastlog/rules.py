@@ -28,7 +28,7 @@ from ..selectors import (
     compile,
     described,
 )
-from .context import RecordContext, context_of
+from .context import RecordContext
 from .events import Event, Frame, History, Name, label_of
 from .spec import AS_IT_IS, CaptureSpec, as_spec
 
@@ -273,14 +273,10 @@ class Rules:
         decided: CaptureSpec | None = event.name[0].spec
         if decided is not None or named:
             return decided or self.promoted(AS_IT_IS)
-        if self.lone is not None:  # as `asked`, in short
-            answer = self.lone(context_of(event, history))
-            if answer is not False:
-                self.op.checked(answer, self.lone, event)
-        elif self.op.predicates:
-            answer = self.op.asked(event, history)
-        else:
-            return None
+        return self.spec_answered(self.op.asked(event, history)) if self.op.predicates else None
+
+    def spec_answered(self, answer: Any) -> CaptureSpec | None:
+        """How to keep an operation, by what a predicate says of it."""
         if answer is False:
             return None
         return self.promoted(self.default_op if answer is None else as_spec(answer))
