@@ -74,3 +74,19 @@ def test_errors(net: nn.Module) -> None:
         preview.retry(keep_op=lambda ctx: 1 / 0)
     with pytest.raises(tl.ArgumentError, match="returned 'relu'"):
         preview.retry(keep_op=lambda ctx: "relu")
+
+
+def test_a_preview_of_an_edited_run() -> None:
+    class Gate(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.relu = nn.ReLU()
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.relu(x)
+            return x.tanh() if x.sum() > 0 else x.sin()
+
+    def kept(**more: Any) -> list[str]:
+        return [context.label for context in dry_run(Gate(), X.abs() + 1, keep_op=["tanh", "sin"], **more).kept]
+
+    assert kept() == ["tanh_1_4"] and kept(interventions={"relu": tl.edits.zero()}) == ["sin_1_4"]

@@ -1,7 +1,7 @@
-"""A forward pass with interventions that keeps the layers that are wanted.
+"""Forward passes with interventions that the light tracer can't make: of operations, of edges, of parameters.
 
-The light tracer edits nothing, so this is the full one: slower, and to the end of the model. The layers are those of
-`log_forward_pass(..., interventions=...)` for the same batch.
+The full tracer makes them, which is slower and goes to the end of the model. Edits of what modules return take the
+light path, see `Forward`. Either way the layers are those of `log_forward_pass(..., interventions=...)`.
 """
 
 from __future__ import annotations
@@ -14,15 +14,24 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..capture.within import trace_of
-from ..errors import LayerNotFoundError
+from ..errors import LayerNotFoundError, TorchLensError
 from ..log.apply_selection import apply_selection
 from ..log.interventions import live_edits, run_before
 from ..log.model_log import ModelLog
 from ..options import Options
 from ..selectors import Selection
-from .layers import Wanted
+from .layers import Wanted, module_edits
 from .plan import hash_of_tensors
 from .reduce import described_function
+
+
+def are_light(model: nn.Module, interventions: Any) -> bool:
+    """Can the light path make all of these edits?"""
+    try:
+        requests = module_edits(model, interventions).requests
+    except TorchLensError:  # a full run makes the edit, or says what is wrong with it
+        return False
+    return not any(request.edit.asks_operation for request in requests)  # which the light path does not know
 
 
 class EditedForward:

@@ -64,7 +64,8 @@ def extract(
         reduce: what to make of the values before they are stored, on the device: one of `tl.reduce`, any function of a
             batch that keeps its first dimension, a list of these, or a dict of these for each layer.
         dtype: the type to store floating point values in, such as "float16".
-        interventions: edits of values while the model runs, as in `log_forward_pass`; slower, as each batch is logged.
+        interventions: edits of values while the model runs, as in `log_forward_pass`; slower where others than results
+            of modules are edited, as each batch is then logged in full.
         ragged: allow values whose shapes differ from sample to sample.
         on_error: "raise", or "skip" to leave out samples that raise, and record them.
         random_seed: for models and preprocessing that draw random numbers; every batch begins at its own.

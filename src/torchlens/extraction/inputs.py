@@ -14,7 +14,7 @@ from functools import partial
 from itertools import chain, islice
 from itertools import count as counting
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from ..errors import ArgumentError
 from .images import image_files, is_image_file, load_image, relative_ids, to_tensor
 from .plan import Id
 
+E = TypeVar("E", bound=Exception)
 Wanted = Callable[[int], bool]
 Preprocess = Callable[[Any], Any]
 BATCH_SIZE = 64  # unless another one is asked for
@@ -492,8 +493,13 @@ def row_words(ids: Sequence[Id] | None, row: int) -> str:
     return f"row {row}" if ids is None else f"{ids[row]!r} (row {row})"
 
 
+def noted(error: E, doing: str, advice: str = "") -> E:
+    """An exception with a note of what was being done."""
+    if hasattr(error, "add_note"):
+        error.add_note(f"tl.extract: this was raised while {doing}{advice}")
+    return error
+
+
 def blamed(error: Exception, doing: str) -> Exception:
     """The user's own exception, with a note of what was being done."""
-    if hasattr(error, "add_note"):
-        error.add_note(f"tl.extract: this was raised while {doing}; on_error='skip' leaves such samples out")
-    return error
+    return noted(error, doing, "; on_error='skip' leaves such samples out")

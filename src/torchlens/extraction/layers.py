@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError, SeveralOutputsWarning
+from ..capture.session import modules_of
+from ..errors import ArgumentError, LayerNotFoundError, SeveralOutputsWarning
+from ..fastlog.edits import ModuleEdits
 from ..fastlog.events import Frame
 from ..fastlog.preview import Run, dry_run
 from ..fastlog.recorder import Recorder
@@ -35,22 +37,32 @@ class Wanted:
     is_module: bool
     selector: Any = None  # by which it was chosen
     way: str = ""  # how the light path came to the operation in the first batch: every other batch must come so, too
+    is_edited_later: bool = False  # than the light path would keep it
 
 
 # ---- choosing -----------------------------------------------------------------------------------------------
 
 
-def resolve(model: nn.Module, args: list[Any], kwargs: dict[str, Any], layers: Any) -> list[Wanted]:
+def resolve(
+    model: nn.Module, args: list[Any], kwargs: dict[str, Any], layers: Any, interventions: Any = None
+) -> list[Wanted]:
     """The values that the selectors mean, in the order in which they were asked for."""
     selectors = Selection.checked(layers, "layers").selectors
     if not selectors:
         raise ArgumentError("layers: nothing is asked for")
-    finder = _Finder(dry_run(model, args, kwargs, keep_op=lambda context: False)._run)
+    preview = dry_run(model, args, kwargs, keep_op=lambda context: False, interventions=interventions)
+    edited = module_edits(model, interventions).by_module if interventions is not None else ()
+    finder = _Finder(preview._run, edited)
     found: dict[tuple[str, int | None], Wanted] = {}
     for selector in selectors:
         for wanted in finder.wanted(selector):
             found.setdefault((wanted.source, wanted.position), wanted)
     return list(found.values())
+
+
+def module_edits(model: nn.Module, interventions: Any) -> ModuleEdits:
+    """Interventions that the light path can make: of what modules return. Raises if there are others."""
+    return ModuleEdits(interventions, modules_of(model), allow_change=False)
 
 
 class _Exit(NamedTuple):
@@ -64,8 +76,9 @@ class _Exit(NamedTuple):
 class _Finder:
     """Finds what a selector means in a run of which all events are known."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, edited: Collection[int]) -> None:
         self._log = ModelLog(run.structure)
+        self._edited = edited  # the numbers of modules
         self._ops: dict[int, str] = {}  # labels of the light path, by value
         self._exits: dict[int, list[_Exit]] = {}
         for event in run.events:
@@ -96,21 +109,26 @@ class _Finder:
         label, value = graph.label(place), graph.entries[place]
         if value.role == "output":  # the same tensor as the operation before
             value = graph.entries[graph.parents[place][0]]
-        for frame, position, total in self._exits.get(value.index, ()):
+        exits = self._exits.get(value.index, [])
+        for place, (frame, position, total) in enumerate(exits, 1):
             if isinstance(kind, Returned) and kind.fits(frame.module, frame.number, position):
                 name = frame.label if len(graph.modules.calls_of[frame.module]) > 1 else frame.address or "self"
                 end = f"[{position}]" if total > 1 else ""
-                return Wanted(name + end, label, frame.label, position if total > 1 else None, True)
+                where = (frame.label, position if total > 1 else None)
+                return Wanted(name + end, label, *where, True, is_edited_later=self._are_edited(exits[place:]))
         if value.index not in self._ops:
             raise ArgumentError(f"layers: {label} was not computed in the forward pass, so it can't be extracted")
-        return Wanted(label, label, self._ops[value.index], None, False)
+        return Wanted(label, label, self._ops[value.index], None, False, is_edited_later=self._are_edited(exits))
+
+    def _are_edited(self, exits: Sequence[_Exit]) -> bool:
+        return any(each.frame.module in self._edited for each in exits)
 
 
 # ---- running ------------------------------------------------------------------------------------------------
 
 
 class Forward:
-    """Runs a model on batches, as far as the last layer that is wanted.
+    """Runs a model on batches, as far as the last layer that is wanted and the last edit.
 
     >>> with Forward(model, resolve(model, [x], {}, ["fc"])) as forward:
     ...     values = forward([x], {})
@@ -118,29 +136,40 @@ class Forward:
     torch.Size([5, 5])
     """
 
-    def __init__(self, model: nn.Module, wanted: Sequence[Wanted]) -> None:
+    def __init__(self, model: nn.Module, wanted: Sequence[Wanted], interventions: Any = None) -> None:
         self.wanted = list(wanted)
         modules = [each.source for each in wanted if each.is_module]
         operations = [each.source for each in wanted if not each.is_module]
         self._recorder = Recorder(
-            model, keep_op=operations or None, keep_module=modules or None, stop_after=[*modules, *operations]
+            model,
+            keep_op=operations or None,
+            keep_module=modules or None,
+            stop_after=[*modules, *operations, *(interventions or ())],
+            interventions=interventions,
         )
+        self._edits = self._recorder._edits
 
     def __enter__(self) -> Forward:
         self._recorder.__enter__()
         return self
 
     def __exit__(self, *raised: Any) -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FidelityWarning)  # what is not found was an error already
-            self._recorder.__exit__(*raised)
+        try:
+            self._recorder.close()
+        finally:
+            self._recorder.close()
+        self._recorder.finish()  # what is not found was an error already
 
     def __call__(self, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Tensor]:
         """The values of a batch, by name."""
+        if self._edits is not None:
+            self._edits.restart()
         try:
             self._recorder.log(args, kwargs)
         finally:
             records = {_key(record): record for record in self._recorder.take()}
+        if self._edits is not None:
+            self._edits.check()
         values: dict[str, Tensor] = {}
         for place, wanted in enumerate(self.wanted):
             record = records.get((wanted.source, wanted.position))

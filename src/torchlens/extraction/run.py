@@ -20,7 +20,7 @@ from ..words import counted
 from . import edited
 from . import reduce as reductions
 from .fit import Unfitted, fit
-from .inputs import Batch, Given, Source, blamed, row_words, rows_in, seed_of, source_of
+from .inputs import Batch, Given, Source, blamed, noted, row_words, rows_in, seed_of, source_of
 from .layers import Calling, Forward, Wanted, resolve
 from .plan import (
     FORMAT,
@@ -72,7 +72,7 @@ class Job:
         self.source: Source = source_of(replace(given, inputs=inputs))
         self.ids: list[Id] | None = list(self.source.ids) if self.source.ids is not None else None
         self.calling = Calling(self.model)
-        self._base: ModelLog | None = None  # in which interventions look up labels
+        self._base: ModelLog | None = None  # in which interventions look up labels, where the light path can't edit
         self.wanted, self.reductions, self.plan = quietly(self._settle)
 
     def _settle(self) -> tuple[list[Wanted], dict[str, list[Reduction]], Plan]:
@@ -115,16 +115,18 @@ class Job:
         raise AssertionError
 
     def _resolve(self, args: list[Any], kwargs: dict[str, Any]) -> list[Wanted]:
-        layers, interventions = self.request.layers, self.request.interventions
-        if interventions is None:
-            return resolve(self.model, args, kwargs, layers)
+        layers, interventions, self._base = self.request.layers, self.request.interventions, None
+        if interventions is None or edited.are_light(self.model, interventions):
+            wanted = resolve(self.model, args, kwargs, layers, interventions)
+            if not any(each.is_edited_later for each in wanted):
+                return wanted
         wanted, self._base = edited.resolve_edited(self.model, args, kwargs, layers, interventions)
         return wanted
 
     def forward(self, wanted: list[Wanted]) -> Running:
         """What runs batches."""
-        if self.request.interventions is None:
-            return Forward(self.model, wanted)
+        if self._base is None:
+            return Forward(self.model, wanted, self.request.interventions)
         return edited.EditedForward(self.model, wanted, self.request.interventions, self._base)
 
     def _check_rows_first(
@@ -238,8 +240,8 @@ class Job:
         """The values of rows that run together; where samples may be skipped, without those that raise alone."""
         try:
             return rows, self.values(rows, value, forward)
-        except TorchLensError:
-            raise
+        except TorchLensError as error:
+            raise noted(error, f"running rows {rows[0]} to {rows[-1]}") from None
         except Exception as error:
             alone = self._raise_alone(rows, batch, forward)
             if self.request.given.on_error != "skip" or not alone:

@@ -67,6 +67,10 @@ class ModuleEdits:
         key = frame.label + (f"[{position}]" if total > 1 else "")
         return Moment(RecordContext(event), self.applied[number], partial(donor_at, key=key))
 
+    def restart(self) -> None:
+        """Count from zero again, as if the next pass were the first."""
+        self.applied = [0] * len(self.requests)
+
     def check(self) -> None:
         """The passes are over: an edit that never happened is an error."""
         for request, applied in zip(self.requests, self.applied, strict=True):

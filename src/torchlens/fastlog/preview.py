@@ -16,6 +16,7 @@ from ..capture.keeping import Keeper
 from ..capture.records import Trace
 from ..capture.session import modules_of
 from ..errors import ArgumentError
+from ..log.interventions import live_edits, run_before
 from ..log.layer_log import LayerLog
 from ..log.model_log import ModelLog
 from ..options import Options
@@ -44,6 +45,7 @@ def dry_run(
     default_module: bool | CaptureSpec = False,
     history_size: int = 8,
     random_seed: int | None = None,
+    interventions: Mapping[Any, Any] | None = None,
 ) -> Preview:
     """Run a model once and see what would be kept; nothing is. Then try something else on the same run.
 
@@ -64,8 +66,10 @@ def dry_run(
     collector = Collector(Rules(modules, keep_op=lambda ctx: False), Keeper(), size, lambda record: None)
     collector.trail = []
     options = Options.checked(layers_to_save=None, random_seed=random_seed)
+    before = partial(run_before, model, None, args, kwargs, options)
+    edits = live_edits(model, interventions, None, False, before)
     kept = BuffersKept.of(model)
-    structure = between(kept.begin, partial(run_once, model, args, kwargs, options, collector), kept.end)
+    structure = between(kept.begin, partial(run_once, model, args, kwargs, options, collector, edits), kept.end)
     trail = (collector.trail, collector.outputs, collector.values_of, collector.names_of)
     return Preview(Run(structure, *trail, modules, size), rules)
 

@@ -72,6 +72,11 @@ class Edit:
         return any(member.needs_label for member in self.members)
 
     @property
+    def asks_operation(self) -> bool:
+        """Does a function of the user's get the operation whose result is edited?"""
+        return any(member.asks_operation for member in self.members)
+
+    @property
     def is_backward(self) -> bool:
         """Does it leave the value itself as it is?"""
         return False
@@ -396,6 +401,10 @@ class Where(Edit):
     def members(self) -> tuple[Edit, ...]:
         return (self.edit,)
 
+    @property
+    def asks_operation(self) -> bool:
+        return (callable(self.condition) and _takes_two(self.condition)) or super().asks_operation
+
     def apply(self, tensor: Tensor, moment: Moment) -> Tensor:
         holds = asked(self.condition, tensor, moment) if callable(self.condition) else self.condition
         if isinstance(holds, Tensor) and holds.numel() > 1:
@@ -442,6 +451,10 @@ class Function(Edit):
     """A function of the user's, of the tensor or of the tensor and the operation."""
 
     function: Callable[..., Any]
+
+    @property
+    def asks_operation(self) -> bool:
+        return _takes_two(self.function)
 
     def apply(self, tensor: Tensor, moment: Moment) -> Tensor:
         given = tensor.clone()  # it may write into it
