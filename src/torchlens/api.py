@@ -208,8 +208,11 @@ def show_model_graph(
         vis_expand, vis_collapse: modules to open or to draw as one node whatever the depth: addresses, or a function of
             the module.
         vis_fold_repeats: draw identical blocks that follow each other once, with their number.
+        vis_gather: draw as one node what a call returned together, a container of more than three inputs or outputs,
+            and more than twelve alike operations side by side; False for a node for each tensor.
         module: the address of a submodule to show alone.
-        vis_buffers: "never", "always", or "meaningful" to leave out those that torch's own layers keep for themselves.
+        vis_buffers: "never", "always", or "meaningful" to leave out those that torch's own layers keep for themselves,
+            with the first states that recurrent ones make.
         vis_outpath: the file to write, "modelgraph.svg" by default; in a notebook none is left by default.
         vis_fileformat: "svg", "pdf", "png" or "dot"; taken from the path's ending if not given.
         vis_save_only: write the file and show nothing.

@@ -68,7 +68,7 @@ def test_what_is_shown(viewer: Any, name: str) -> None:
         for depth in (1, 2, 99):
             for fold in (False, True):
                 options = {"vis_mode": mode, "vis_nesting_depth": depth, "vis_fold_repeats": fold}
-                view = make_view(log, DrawOptions.checked(**options, vis_direction="topdown"))
+                view = make_view(log, DrawOptions.checked(**options, vis_direction="topdown", vis_gather=False))
                 found = viewer.evaluate(SHOW, [data, mode, depth, fold, False])
                 data = None  # the page keeps it
                 expected = view_as_data(view)

@@ -98,7 +98,7 @@ class Twice(nn.Module):
 def test_runs_in_runs() -> None:
     view = view_of(tl.log_forward_pass(Twice(), torch.rand(2, 4)), vis_fold_repeats=True)
     names = [group.lines[0].text for group in view.groups if "..." in group.lines[0].text]
-    assert names == ["@stages.0 ... @stages.1 (x2)", "@stages.0.blocks.0 ... @stages.0.blocks.2 (x3)"]
+    assert names == ["@stages.0 ... @stages.1 (x2)", "@.blocks.0 ... @.blocks.2 (x3)"]
     order = {node.id: number for number, node in enumerate(view.nodes)}
     assert all(order[source] < order[target] for source, target in arrows(view)), "no edge leads back"
 

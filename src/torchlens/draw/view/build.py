@@ -110,7 +110,10 @@ class ViewBuilder:
         if spot.end:
             return node
         overrides = self._options.vis_node_overrides if spot.box is None else self._options.vis_module_overrides
-        return apply_override(node, overrides, self._record(spot)) if overrides is not None else node
+        if overrides is None:
+            return node
+        changed = (apply_override(node, overrides, record) for record in self._records(spot))
+        return next((each for each in changed if each != node), node)
 
     def _shape(self, spot: Spot) -> Any:
         if spot.box is not None:
@@ -137,8 +140,9 @@ class ViewBuilder:
             return self.contents.module_boxes.address(spot.box)
         value = self.contents.graph.entries[spot.places[0]]
         calls = self.contents.graph.trace.calls
-        function = f"{calls[value.call].function.name}, " if value.role == "op" else ""
-        return f"{function}{value.dtype}"
+        function = [calls[value.call].function.name] if value.role == "op" else []
+        address = [self.contents.module_boxes.address_of(spot.places[0]) or ""]
+        return ", ".join(filter(None, [*address, *function, str(value.dtype)]))
 
     # ---- boxes and edges ------------------------------------------------------------------------------------
 
@@ -170,10 +174,11 @@ class ViewBuilder:
 
     # ---- what a user's function is given --------------------------------------------------------------------
 
-    def _record(self, spot: Spot) -> Any:
+    def _records(self, spot: Spot) -> list[Any]:
+        """What a node stands for; of several that are drawn as one, the first that is to look otherwise decides."""
         if spot.box is not None:
-            return self._log.modules[self.contents.module_boxes.address(spot.box)]
-        return self._layer(spot.places[0])
+            return [self._log.modules[self.contents.module_boxes.address(spot.box)]]
+        return list(map(self._layer, spot.places if spot.gathered else spot.places[:1]))
 
     def _layer(self, place: int) -> Any:
         """The operation; in a rolled picture the layer with all its passes."""

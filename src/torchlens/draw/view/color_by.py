@@ -74,7 +74,7 @@ def _of_the_user(log: Drawable, contents: Contents, by: Any, layer: Callable[[in
         return {names[name].id: _number(name, value) for name, value in by.items() if name in names}
     found = {}
     for spot in contents.spots:
-        places = spot.places if spot.box is not None else spot.places[:1]
+        places = spot.places if spot.box is not None or spot.gathered else spot.places[:1]
         values = [] if spot.end else [value for value in map(by, map(layer, places)) if value is not None]
         if values:
             found[spot.id] = sum(_number(spot.id, value) for value in values)
@@ -85,9 +85,12 @@ def _names(contents: Contents, spot: Spot) -> list[str]:
     """What a user may call it: label with or without pass, or the module it stands for."""
     if spot.box is not None:
         return [contents.module_boxes.name(spot.box)[1:], contents.module_boxes.address(spot.box)]
-    layer = contents.graph.layer_labels[contents.graph.layers[spot.places[0]]]
-    leaf = contents.module_boxes.leaf(spot.places[0])
-    return [spot.id, layer, *([contents.graph.modules.address(leaf)] if leaf is not None else [])]
+    graph, names = contents.graph, [spot.id]
+    for place in spot.places if spot.gathered else spot.places[:1]:
+        leaf = contents.module_boxes.leaf(place)
+        names += [graph.label(place), graph.layer_labels[graph.layers[place]]]
+        names += [graph.modules.address(leaf)] if leaf is not None else []
+    return names
 
 
 def _is_known(log: Drawable, name: Any) -> bool:

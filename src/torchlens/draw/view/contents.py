@@ -9,6 +9,7 @@ from ...graph.graph import Graph
 from ...selectors import Selection, modules_chosen
 from .drawable import Drawable
 from .fold import Unit, fold_repeats, no_folding
+from .gather import gather
 from .module_boxes import BoxPath, ModuleBoxes
 from .options import Chosen, ViewOptions
 
@@ -23,6 +24,8 @@ class Spot:
     box: BoxPath | None = None  # the collapsed module
     end: str = ""  # of a submodule shown alone: "input" for a tensor that enters it, "output" for one that leaves
     passes: int = 1
+    gathered: str = ""  # why it stands for several entries: "call", "container", "fan"; see gather.py
+    count: int = 1  # how many were gathered
 
 
 @dataclass
@@ -37,11 +40,17 @@ class Contents:
     copies: dict[BoxPath, list[BoxPath]] = field(default_factory=dict)
     units: list[Unit] = field(default_factory=list)
     all_boxes: list[BoxPath] = field(default_factory=list)  # also those inside collapsed modules
+    hidden: list[int] = field(default_factory=list)  # entries that are not drawn: why the labels skip numbers
 
     @property
     def boxes(self) -> list[BoxPath]:
         """The boxes to draw, outer ones before the ones inside them, in the order of their members."""
         return boxes_around([spot.path for spot in self.spots])
+
+    def label(self, place: int) -> str:
+        """Of an entry, in a rolled picture of its layer."""
+        graph = self.graph
+        return graph.layer_labels[graph.layers[place]] if self.module_boxes.rolled else graph.label(place)
 
     def pass_of(self, place: int) -> int:
         """Which pass of its node an entry belongs to."""
@@ -53,19 +62,25 @@ class Contents:
 
 def make_contents(log: Drawable, options: ViewOptions) -> Contents:
     graph = log.graph
-    module_boxes = ModuleBoxes(graph, options.vis_mode == "rolled", options.module)
+    hidden = _hidden(graph, options)
+    module_boxes = ModuleBoxes(graph, options.vis_mode == "rolled", options.module, hidden)
     contents = Contents(graph, module_boxes)
-    shown = [
-        place
-        for place, value in enumerate(graph.entries)
-        if value.role not in ("buffer", "update") or is_shown_buffer(graph, place, options.vis_buffers)
-    ]
+    shown = [place for place in range(len(graph.entries)) if place not in hidden]
     inside = shown if module_boxes.focus is None else [place for place in shown if module_boxes.in_focus(place)]
     units = _units(module_boxes, graph, inside)
+    if options.vis_gather:
+        units = gather(graph, module_boxes, units)
     contents.units, contents.all_boxes = units, boxes_around([unit.path for unit in units])
+    is_collapsed = _is_collapsed(log, module_boxes, options)
     _add_entering(contents, inside, set(shown))
-    _add_units(contents, units, _is_collapsed(log, module_boxes, options), options.vis_fold_repeats)
+    _add_units(contents, units, is_collapsed, options.vis_fold_repeats)
     _add_leaving(contents)
+    if options.vis_buffers == "meaningful":
+        contents.hidden = [
+            place
+            for place in sorted(hidden)
+            if module_boxes.in_focus(place) and not any(map(is_collapsed, prefixes(module_boxes.path([place]))))
+        ]
     return contents
 
 
@@ -110,10 +125,10 @@ def _spot(contents: Contents, unit: Unit, box: BoxPath | None, taken: set[str]) 
     graph = contents.graph
     if box is not None:
         return Spot(_unused(f"module {contents.module_boxes.name(box)}", taken), [], box[:-1], box)
-    layer = graph.layers[unit.places[0]]
-    if not contents.module_boxes.rolled:
-        return Spot(graph.label(unit.places[0]), list(unit.places), unit.path)
-    return Spot(graph.layer_labels[layer], list(unit.places), unit.path, passes=len(graph.layer_entries[layer]))
+    spot = Spot(contents.label(unit.places[0]), list(unit.places), unit.path, gathered=unit.gathered, count=unit.count)
+    if contents.module_boxes.rolled:
+        spot.passes = graph.num_passes[graph.layers[unit.places[0]]]
+    return spot
 
 
 def _unused(name: str, taken: set[str]) -> str:
@@ -138,6 +153,28 @@ def boxes_around(paths: list[BoxPath]) -> list[BoxPath]:
 
 
 # ---- what is left out -----------------------------------------------------------------------------------------
+
+
+def _hidden(graph: Graph, options: ViewOptions) -> set[int]:
+    """The entries that are not drawn: buffers, and what torch's own modules make for themselves."""
+    buffers = {
+        place
+        for place, value in enumerate(graph.entries)
+        if value.role in ("buffer", "update") and not is_shown_buffer(graph, place, options.vis_buffers)
+    }
+    if options.vis_buffers == "always" or not options.vis_gather:
+        return buffers
+    return buffers | {place for place in range(len(graph.entries)) if _is_private(graph, place)}
+
+
+def _is_private(graph: Graph, place: int) -> bool:
+    """Is this made from nothing by a module of torch's own, for itself? Such as the first states of an `nn.LSTM`."""
+    modules, value = graph.modules, graph.entries[place]
+    home = modules.homes[place]
+    if value.role != "op" or graph.parents[place] or home < 0 or graph.params[value.call]:
+        return False
+    is_own = modules.infos[modules.calls[home].module].class_qualname.startswith("torch.nn.")
+    return is_own and {modules.homes[child] for child in graph.children[place]} == {home}
 
 
 def is_shown_buffer(graph: Graph, place: int, shown: str) -> bool:

@@ -17,6 +17,8 @@ class Unit:
 
     places: list[int]
     path: BoxPath
+    gathered: str = ""  # why several entries are one unit: "call", "container", "fan"; see gather.py
+    count: int = 1  # how many were gathered
 
 
 @dataclass

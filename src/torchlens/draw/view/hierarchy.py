@@ -1,5 +1,6 @@
 """Everything that any picture of a log can show, for what lets the reader open and close modules.
 
+Every entry is a node of its own here (`vis_gather=False`).
 A `View` is one state of it. In the terms of a view: an open module is a group, a closed one a node.
 """
 
@@ -39,7 +40,7 @@ def make_hierarchy(log: Drawable, mode: Literal["unrolled", "rolled"]) -> Hierar
     >>> [node.lines[0].text for node in hierarchy.nodes][:2]
     ['input_1_0', 'add_1_1']
     """
-    builder = ViewBuilder(log, ViewOptions(vis_mode=mode, vis_buffers="always"), ROLES)
+    builder = ViewBuilder(log, ViewOptions(vis_mode=mode, vis_buffers="always", vis_gather=False), ROLES)
     contents = builder.contents
     boxes = contents.all_boxes
     numbers = {box: number for number, box in enumerate(boxes)}

@@ -11,6 +11,7 @@ from ...graph.graph import Graph
 from ...words import ranges
 from .contents import Contents, Spot
 from .elements import Edge, Text
+from .gather import FEW
 from .texts import edit_words, shortened
 from .theme import EDITED_PEN, Theme
 
@@ -31,6 +32,7 @@ class Link:
     leaving: set[int]  # the passes of the source in which it does
     arriving: set[int]  # the passes of the target
     arguments: dict[str, None] = field(default_factory=dict)  # what it is given as, in order, each once
+    tensors: dict[str, None] = field(default_factory=dict)  # where either side is several: which go this way
     dashed: bool = True
     begins_condition: bool = False
     edits: dict[int, None] = field(default_factory=dict)  # interventions along it
@@ -47,6 +49,7 @@ def _passes_of(spot: Spot) -> set[int]:
 def find_links(contents: Contents) -> list[Link]:
     graph, spot_of = contents.graph, contents.spot_of
     starts, from_input, edited = set(graph.conditions.starts), graph.from_input, graph.edited.edges
+    own = {place for spot in contents.spots for place in spot.places}  # not what is drawn as an equal block
     found: dict[tuple[str, str], Link] = {}
     for place, target in spot_of.items():
         if target.end:
@@ -65,6 +68,8 @@ def find_links(contents: Contents) -> list[Link]:
                 link = found[key] = Link(source, target, (parent, place), _passes_of(source), _passes_of(target))
             if arguments:
                 link.arguments |= dict.fromkeys(arguments.get(parent, ()))
+            if (source.gathered or target.gathered) and place in own:
+                link.tensors[contents.label(parent)] = None
             if source.passes > 1:
                 link.leaving.add(leaving)
             if target.passes > 1:
@@ -87,18 +92,33 @@ def _links_to_the_outputs(contents: Contents) -> Iterator[Link]:
 
 
 def make_edge(link: Link, graph: Graph, theme: Theme) -> Edge:
-    arguments = (Text(", ".join(link.arguments)),) if link.arguments else ()
+    arguments = (Text(_arguments(list(link.arguments))),) if link.arguments else ()
+    condition = [Text("IF", bold=True)] if link.begins_condition else []
     edits = [Text(shortened(f"edit: {edit_words(graph, number)}")) for number in link.edits]
+    which, count = _tensors(link)
     return Edge(
         link.source.id,
         link.target.id,
-        label=(*([Text("IF", bold=True)] if link.begins_condition else []), *edits),
-        tail_label=_passes("Out", link.leaving, link.source),
+        label=(*condition, *count, *edits),
+        tail_label=which + _passes("Out", link.leaving, link.source),
         head_label=arguments + _passes("In", link.arriving, link.target),
         line=theme.edited if edits else theme.line,
         pen=EDITED_PEN if edits else 1.0,
         dashed=link.dashed,
     )
+
+
+def _arguments(names: list[str]) -> str:
+    """All of them, or the first and the last."""
+    return ", ".join(names) if len(names) < 5 else f"{names[0]} ... {names[-1].removeprefix('arg ')}"
+
+
+def _tensors(link: Link) -> tuple[tuple[Text, ...], tuple[Text, ...]]:
+    """Which results of a call go this way, or how many tensors do."""
+    names = list(link.tensors)
+    if len(names) > FEW:
+        return (), (Text(f"{len(names):,} tensors"),)
+    return (Text(", ".join(names)),) if link.source.gathered == "call" else (), ()
 
 
 def _passes(word: str, passes: set[int], spot: Spot) -> tuple[Text, ...]:

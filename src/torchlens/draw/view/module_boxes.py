@@ -15,11 +15,12 @@ BoxPath = tuple[int, ...]
 class ModuleBoxes:
     """The boxes of a picture. A module that does one single operation is drawn as that operation, not as a box."""
 
-    def __init__(self, graph: Graph, rolled: bool, focus: str | None) -> None:
+    def __init__(self, graph: Graph, rolled: bool, focus: str | None, hidden: set[int]) -> None:
         self._graph = graph
         self._modules = graph.modules
         self.rolled = rolled
         self.focus = _focused_calls(graph, focus)
+        self._hidden = hidden  # entries that are not drawn
         self._chains: dict[int, BoxPath] = {-1: ()}
 
     # ---- paths ----------------------------------------------------------------------------------------------
@@ -57,6 +58,15 @@ class ModuleBoxes:
         """The call of a single-operation module that this entry is the result of."""
         return self._leaf_of.get(place)
 
+    def address_of(self, place: int) -> str | None:
+        """Where an entry is in the model: `@fc:2` for a module that does just this operation, `@scale` for a buffer."""
+        value, leaf = self._graph.entries[place], self.leaf(place)
+        if value.role in ("buffer", "update"):
+            return f"@{value.address}"
+        if leaf is None:
+            return None
+        return f"@{self._modules.address(leaf)}" if self.rolled else call_name(self._graph, leaf)
+
     @cached_property
     def _leaf_of(self) -> dict[int, int]:
         """By entry. A rolled module is one node only if each of its calls was a single operation."""
@@ -72,10 +82,15 @@ class ModuleBoxes:
         return {
             place: call
             for call in range(len(modules.calls))
-            if modules.address(call) and modules.is_bottom_level(call)
+            if modules.address(call) and self._is_single_operation(call)
             for place in modules.outputs(call)
             if homes[place] == call and entries[place].role == "op"
         }
+
+    def _is_single_operation(self, call: int) -> bool:
+        """Did this module call do one single operation, itself, apart from what is not drawn?"""
+        own = [place for place in self._modules.own_operations[call] if place not in self._hidden]
+        return not self._modules.children[call] and len(own) == 1
 
     # ---- boxes ----------------------------------------------------------------------------------------------
 

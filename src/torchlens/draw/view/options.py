@@ -27,6 +27,7 @@ class ViewOptions:
     vis_expand: Chosen = NOTHING
     vis_collapse: Chosen = NOTHING
     vis_fold_repeats: bool = False
+    vis_gather: bool = True
     vis_color_by: str | Mapping[str, float] | Callable[[Any], float | None] | None = None
     vis_theme: Literal["light", "dark"] = "light"
     vis_node_overrides: Override | None = None

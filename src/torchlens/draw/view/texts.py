@@ -12,6 +12,7 @@ from ...words import counted, human_size, ranges, shape_words, shapes_words, tim
 from .contents import Contents, Spot
 from .drawable import Drawable
 from .elements import Text
+from .gather import container_of
 from .module_boxes import BoxPath, call_name
 
 _MOST_LETTERS = 60
@@ -55,6 +56,11 @@ class Texts:
             if box in visible:
                 what = f"{len(run)} identical {self._boxes.class_name(box)}"
                 notes.append(f"{what} drawn once: {self._boxes.name(run[0])} to {self._boxes.name(run[-1])}")
+        if hidden := self._contents.hidden:
+            constants = sum(self._graph.entries[place].role == "op" for place in hidden)
+            kinds = (len(hidden) - constants, "buffer"), (constants, "constant")
+            words = ", ".join(counted(number, noun) for number, noun in kinds if number)
+            notes.append(f'{words} not drawn: vis_buffers="always"')
         if not self._graph.entries:
             notes.append("no tensors: the forward pass neither took, made nor returned any")
         elif not self._graph.trace.complete:
@@ -66,8 +72,8 @@ class Texts:
     def node(self, spot: Spot) -> tuple[Text, ...]:
         if spot.box is not None:
             return self._module_node(spot, spot.box)
-        name = ("output" if spot.end == "output" else spot.id) + times(spot.passes)
-        lines = [Text(name, bold=True), self._sizes(spot.places)]
+        name = ("output" if spot.end == "output" else self._name(spot)) + times(spot.passes)
+        lines = [Text(name, bold=True), self._gathered_sizes(spot) if spot.gathered else self._sizes(spot.places)]
         if not spot.end:
             if params := self.used_params(spot):
                 lines.append(_params_text(tuple([param.shape for param in params])))
@@ -88,6 +94,25 @@ class Texts:
         more = [f"and {len(words) - _MOST_EDITS} edits more"] if len(words) > _MOST_EDITS else []
         return [Text(shortened(line)) for line in [*words[:_MOST_EDITS], *more]]
 
+    def _name(self, spot: Spot) -> str:
+        """`lstm_1_4` for all that a call returned, `getitem_1_2 ... getitem_300_301` for many that are alike."""
+        if spot.gathered in ("", "call"):
+            return spot.id
+        return f"{spot.id} ... {self._contents.label(spot.places[-1])}"
+
+    def _gathered_sizes(self, spot: Spot) -> Text:
+        """`3 outputs: 1x6x16, 2x1x16, 2x1x16 (640 B)`, or `300 tensors: x4 (16 B) each`."""
+        layers = self._graph.layers
+        places = list(
+            {layers[place] if self._boxes.rolled else place: place for place in reversed(spot.places)}.values()
+        )
+        what = counted(len(places), "output" if spot.gathered == "call" else "tensor")
+        shapes = [self._graph.entries[place].shape for place in reversed(places)]
+        if len(set(shapes)) == 1:
+            return Text(f"{what}: {shape_words(shapes[0])} ({human_size(self._nbytes[places[0]])}) each")
+        size = human_size(sum([self._nbytes[place] for place in places]))
+        return Text(shortened(f"{what}: {shapes_words(shapes)} ({size})"))
+
     def _sizes(self, places: list[int]) -> Text:
         """`5x5 (100 B)`; if passes differ, each size once."""
         entries, nbytes = self._graph.entries, self._nbytes
@@ -101,16 +126,19 @@ class Texts:
         return [value.nbytes for value in self._graph.entries]
 
     def _address(self, spot: Spot) -> list[Text]:
-        """Where it is in the model: the module that does just this operation, or the buffer."""
-        value = self._graph.entries[spot.places[0]]
-        leaf = self._boxes.leaf(spot.places[0])
-        if value.role in ("buffer", "update"):
-            address = f"@{value.address}"
-        elif leaf is None:
-            return []
-        else:
-            address = f"@{self._graph.modules.address(leaf)}" if self._boxes.rolled else call_name(self._graph, leaf)
-        return [Text(shortened(address))]
+        """Where it is in the model: the module that does just this operation, the buffer, the container."""
+        if spot.gathered == "container":
+            container = container_of(self._graph, spot.places[0])
+            return [Text(shortened(container.strip("[].'\"")))] if container else []
+        ends = [spot.places[0], spot.places[-1]] if spot.gathered == "fan" else spot.places[:1]
+        found = dict.fromkeys(address for place in ends if (address := self._boxes.address_of(place)))
+        names = [shortened(self._within(spot.path, address)) for address in found]
+        return [Text(" ... ".join(names))] if names else []
+
+    def _within(self, box: BoxPath, name: str) -> str:
+        """`@.conv1` for `@layer1.0.conv1` inside the box of `layer1.0`; a module from elsewhere keeps its name."""
+        around = f"@{self._boxes.address(box)}" if box else ""
+        return f"@{name[len(around) :]}" if around and name.startswith(f"{around}.") else name
 
     def _verdict(self, spot: Spot) -> list[Text]:
         """What the condition that was decided here came out as."""
@@ -160,7 +188,7 @@ class Texts:
         lines += [counted(layers, "layer")]
         if params:
             size = human_size(sum(param.nbytes for param in params))
-            lines.append(f"params: {sum(param.numel for param in params)} ({size})")
+            lines.append(f"params: {sum(param.numel for param in params):,} ({size})")
         texts = [Text(shortened(line)) for line in lines]
         return (Text(self._box_name(box, spot.passes), bold=True), *texts, *self.edits(spot))
 
@@ -175,10 +203,10 @@ class Texts:
 
     def _box_name(self, box: BoxPath, passes: int) -> str:
         run = self._contents.copies.get(box)
-        name = shortened(self._boxes.name(box))
+        name = shortened(self._within(box[:-1], self._boxes.name(box)))
         if run is None:
             return name + times(passes)
-        return f"{name} ... {shortened(self._boxes.name(run[-1]))}{times(len(run))}"
+        return f"{name} ... {shortened(self._within(box[:-1], self._boxes.name(run[-1])))}{times(len(run))}"
 
     # ---- parameters -----------------------------------------------------------------------------------------
 
@@ -228,7 +256,7 @@ def _sizes_text(sizes: tuple[tuple[torch.Size, int], ...]) -> Text:
 
 @lru_cache(maxsize=1_000)
 def _params_text(shapes: tuple[torch.Size, ...]) -> Text:
-    return Text(shortened(f"params: {shapes_words(sorted([tuple(shape) for shape in shapes]))}"))
+    return Text(shortened(f"params: {shapes_words(shapes)}"))
 
 
 def shortened(text: str) -> str:

@@ -86,9 +86,17 @@ export class Mode {
     return this.model.modules.address[this.module(group)];
   }
 
-  /** The name of a group with its call: `fc:2`. @param {number} group */
+  /** The full name of a group, with its call if there are several: `encoder.fc:2`. @param {number} group */
   name(group) {
-    return this.groups.openLines[group][0].text.replace(/^@/, "");
+    const module = this.module(group);
+    const address = this.model.modules.address[module];
+    const several = !this.rolled && this.model.callCounts[module] > 1;
+    return several ? `${address}:${this.model.calls.number[this.groups.box[group]]}` : address;
+  }
+
+  /** As it stands in its box, without the number of passes: `@.fc:2` inside `@encoder`. @param {number} group */
+  shownName(group) {
+    return this.groups.openLines[group][0].text.replace(/ \(x\d+\)$/, "");
   }
 
   /** The groups around a node or group, outermost first, itself included if it is a group. @param {number} group */
@@ -164,6 +172,8 @@ export class Model {
     this.parents.forEach((parents, place) => parents.forEach((parent) => this.children[parent].push(place)));
     /** @type {Columns} */
     this.calls = { ...data.calls, module: summed(data.calls.module), parent: summed(data.calls.parent) };
+    this.callCounts = new Int32Array(data.modules.address.length);
+    for (const module of this.calls.module) this.callCounts[module] += 1;
     /** @type {Columns} */
     this.modules = { ...data.modules, address: this.texts(summed(data.modules.address)) };
     for (const column of ["class", "qualname"]) this.modules[column] = this.texts(data.modules[column]);

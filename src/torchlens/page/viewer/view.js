@@ -145,7 +145,7 @@ function foldedLines(mode, box, lines, state) {
   if (!run || !state.folded.has(run[0])) return lines;
   const blocks = mode.runs[run[0]];
   const last = blocks[blocks.length - 1][run[2]];
-  return [new Text(`@${mode.name(box)} ... @${mode.name(last)} (x${blocks.length})`, true), ...lines.slice(1)];
+  return [new Text(`${mode.shownName(box)} ... ${mode.shownName(last)} (x${blocks.length})`, true), ...lines.slice(1)];
 }
 
 // ---- edges
@@ -239,7 +239,7 @@ function hides(blocks, mode, parent, place) {
 /** @param {Mode} mode @param {ShownNode[]} nodes @param {Link} link @returns {ShownEdge} */
 function edgeOf(mode, nodes, link) {
   const head = [];
-  if (link.names?.size) head.push(new Text([...link.names].map((name) => mode.model.strings[name]).join(", ")));
+  if (link.names?.size) head.push(new Text(argumentWords([...link.names].map((name) => mode.model.strings[name]))));
   if (link.arriving && link.arriving.size < nodes[link.target].passes) head.push(new Text(`In ${ranges(link.arriving)}`));
   const tail =
     link.leaving && link.leaving.size < nodes[link.source].passes ? [new Text(`Out ${ranges(link.leaving)}`)] : NOTHING;
@@ -253,6 +253,11 @@ function edgeOf(mode, nodes, link) {
     condition: link.condition,
     first: link.first,
   };
+}
+
+/** All of them, or the first and the last. @param {string[]} names */
+function argumentWords(names) {
+  return names.length < 5 ? names.join(", ") : `${names[0]} ... ${names[names.length - 1].replace(/^arg /, "")}`;
 }
 
 /** Where gradients were logged on both sides of an edge, the gradient flowed back along it. @param {Mode} mode @param {ShownNode[]} nodes @param {ShownEdge[]} edges @returns {ShownEdge[]} */
