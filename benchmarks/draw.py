@@ -107,7 +107,7 @@ def timed(work: Callable[[], object]) -> tuple[float, float]:
 
 def with_graphviz(view: View, limit: float) -> str:
     try:
-        return f"{timed(lambda: graphviz.render(to_dot(view), 'svg', limit))[0]:.2f}"
+        return f"{timed(lambda: graphviz.run_graphviz(to_dot(view), 'svg', limit))[0]:.2f}"
     except DrawingError:
         return f"> {limit:.0f} w"
 

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 import torchlens as tl
 from torchlens.extraction.begin import begin
 from torchlens.extraction.inputs import Given
-from torchlens.extraction.run import Request
+from torchlens.extraction.run import ExtractRequest
 from torchlens.extraction.storage import Folder
 
 TARGET, RAY_TARGET = 0.90, 1.6
@@ -95,7 +95,7 @@ def ours(
     """Seconds of setting up and of running, and the rows in a shard."""
     folder = Path(tempfile.mkdtemp())
     began = time.perf_counter()
-    job = Request(model, Given(x, size), layers, dtype=dtype).job()
+    job = ExtractRequest(model, Given(x, size), layers, dtype=dtype).job()
     storage = Folder(folder / "acts")
     begin(job, storage)
     ready = time.perf_counter()

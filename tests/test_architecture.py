@@ -84,6 +84,37 @@ def test_the_flow_names_every_place() -> None:
     assert {path.relative_to(SOURCE).with_suffix("").parts[0] for path in FILES} == set(FLOW)
 
 
+# ---- one noun, one meaning -------------------------------------------------------------------------------------
+
+#: A user reads these names with the module before them: tl.load and tl.fastlog.load open two kinds of folders.
+MEANT_TWICE = {"load", "recover"}
+
+
+def public_definitions(path: Path) -> set[str]:
+    """The classes, functions and type aliases at the top of a file that others may import."""
+    names = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            names.add(node.name)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {target.id for target in targets if isinstance(target, ast.Name) and not target.id.isupper()}
+    return {name for name in names if not name.startswith("_")}
+
+
+def test_no_name_is_defined_twice() -> None:
+    places: dict[str, list[str]] = {}
+    for path in FILES:
+        for name in public_definitions(path) - MEANT_TWICE:
+            places.setdefault(name, []).append(str(path.relative_to(SOURCE)))
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
+
+
+def test_no_two_files_have_the_same_name() -> None:
+    names = [path.name for path in FILES if not path.name.startswith("__")]
+    assert sorted(name for name in set(names) if names.count(name) > 1) == []
+
+
 # ---- docs/architecture.md ---------------------------------------------------------------------------------------
 
 PAGE = SOURCE.parents[1] / "docs" / "architecture.md"
@@ -148,7 +179,7 @@ def test_the_parts_that_a_readme_names_exist(folder: str) -> None:
 
 def test_in_draw_each_folder_knows_only_those_before_it() -> None:
     """view, then layout, then output; all know the elements of a view, and only the door knows the options of files."""
-    order = ["view", "layout", "output", "options", "show"]
+    order = ["view", "layout", "output", "draw_options", "show"]
     draw = SOURCE / "draw"
     for path in draw.glob("*/*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -15,7 +15,7 @@ from tests.torchvision_models import torchvision_models
 
 import torchlens as tl
 from torchlens.cli import _parser, main
-from torchlens.draw.options import DrawOptions
+from torchlens.draw.draw_options import DrawOptions
 
 NETS = """
 import torch

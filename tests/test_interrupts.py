@@ -23,7 +23,7 @@ import torchlens as tl
 from torchlens.capture import changes
 from torchlens.capture.buffers import BuffersKept
 from torchlens.capture.changes import Changes, Replaced, between
-from torchlens.capture.modules import copied
+from torchlens.capture.modules import copied_model
 from torchlens.capture.origins import Origins
 from torchlens.extraction.run import quietly
 from torchlens.replay.call import recompute
@@ -199,7 +199,7 @@ def test_a_quiet_forward_is_interrupted_everywhere() -> None:
 
 SMALL = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.BatchNorm1d(2))
 WITHOUT_GRAD: dict[str, Callable[[tl.ModelLog], Any]] = {
-    "a copy of the model": lambda log: copied(SMALL),
+    "a copy of the model": lambda log: copied_model(SMALL),
     "first_nan": lambda log: log.first_nan(),
     "find": lambda log: log.find(torch.zeros(2, 2)),
     "the print of an operation": lambda log: str(log["relu"]),

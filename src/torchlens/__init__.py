@@ -40,7 +40,7 @@ from .errors import (
 )
 from .errors import near as _near
 from .graph.cost import Cost, register_formula, unregister_formula
-from .log.backward import BackwardPass, GradFnLog
+from .log.backward_pass import BackwardPass, GradFnLog
 from .log.layer_log import LayerLog
 from .log.model_log import Conditional, ModelLog
 from .log.module_log import ModuleLog, ModulePassLog

@@ -27,16 +27,16 @@ from .capture.arguments import model_arguments
 from .capture.buffers import BuffersKept
 from .capture.changes import between
 from .capture.containers import fresh_copy, tensors_in
-from .capture.modules import copied, distinct_parameters
+from .capture.modules import copied_model, distinct_parameters
 from .capture.records import Trace
 from .capture.session import run_traced
+from .capture.submodule_run import trace_of
 from .capture.surroundings import plain_run
-from .capture.within import trace_of
 from .errors import ArgumentError, FidelityWarning, near
-from .graph.sites import call_in_words
+from .graph.call_stacks import call_in_words
 from .log.apply_autograd import apply_autograd_options
 from .log.apply_selection import apply_selection
-from .log.backward import BackwardPass, check_loss, listening
+from .log.backward_pass import BackwardPass, check_loss, listening
 from .log.interventions import edited_module, live_edits, run_before
 from .log.model_log import ModelLog
 from .options import Options
@@ -45,7 +45,7 @@ from .words import counted
 
 if TYPE_CHECKING:
     from .bundle.stream import TraceStream
-    from .draw.options import DrawOptions
+    from .draw.draw_options import DrawOptions
     from .validate.backward import BackwardReport
     from .validate.report import ValidationReport
 
@@ -143,7 +143,7 @@ def log_forward_pass(
     with _streaming(options) as stream:
         observers = (edits,) if edits is not None else ()
         trace, error, chooser = trace_of(model, module, args, kwargs, options, stream, observers)
-        log = ModelLog(trace)
+        log = ModelLog(trace, options)
         if error is None and edits is not None:
             edits.finish(lambda: log.graph)
         if error is None:
@@ -238,7 +238,7 @@ def _picture(
     """The options of a picture that `function` is to draw, checked before the model runs; None if none is wanted."""
     if vis_mode == "none" and not drawing:
         return None
-    from .draw.options import DrawOptions
+    from .draw.draw_options import DrawOptions
     from .draw.show import check_before_the_run
 
     own = signature(function).parameters
@@ -280,11 +280,11 @@ def validate_model_activations(
     args, kwargs = model_arguments(model, input_args, input_kwargs)
 
     def run_twice() -> tuple[Any, Trace, BaseException | None]:
-        seed = rng.begin(random_seed)
-        eager, plain = plain_run(), partial(copied(model), *fresh_copy(args), **fresh_copy(kwargs))
+        seed = rng.seed_generators(random_seed)
+        eager, plain = plain_run(), partial(copied_model(model), *fresh_copy(args), **fresh_copy(kwargs))
         expected = between(eager.begin, plain, eager.end)
         options = Options(random_seed=seed, check_completeness=True)
-        run = run_traced(copied(model), fresh_copy(args), fresh_copy(kwargs), options)
+        run = run_traced(copied_model(model), fresh_copy(args), fresh_copy(kwargs), options)
         return expected, run.trace, run.error
 
     expected, trace, error = rng.restoring(run_twice)
@@ -422,11 +422,11 @@ def validate_backward_pass(
     report = BackwardReport()
 
     def run_twice() -> tuple[Any, ...]:
-        seed = rng.begin(random_seed)
-        plain, plain_args, plain_kwargs = copied(model), fresh_copy(args), fresh_copy(kwargs)
+        seed = rng.seed_generators(random_seed)
+        plain, plain_args, plain_kwargs = copied_model(model), fresh_copy(args), fresh_copy(kwargs)
         hooked = hooked_gradients(plain, lambda: _loss(loss_of(plain(*plain_args, **plain_kwargs))))
 
-        twin, twin_args, twin_kwargs = copied(model), fresh_copy(args), fresh_copy(kwargs)
+        twin, twin_args, twin_kwargs = copied_model(model), fresh_copy(args), fresh_copy(kwargs)
         log = log_forward_pass(twin, twin_args, twin_kwargs, random_seed=seed, save_gradients=True)
         loss = _loss(loss_of(log.output))
         tensors = {op.label: op.activation for op in log if op.activation is not None and op.activation.requires_grad}

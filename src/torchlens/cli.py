@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from . import fastlog
 from .api import get_model_metadata, how_far, log_forward_pass, recover, show_model_graph, validate_model_activations
 from .bundle.recover import is_fastlog
-from .draw.output.formats import FORMATS, listed
+from .draw.output.formats import FORMATS, endings_in_words
 from .errors import ArgumentError, TorchLensError, near
 from .extraction.extract import extract
 from .extraction.store import is_store, open_store
@@ -108,7 +108,7 @@ def _show(given: argparse.Namespace) -> int:
     drawing = {"vis_mode": given.mode, "vis_direction": given.direction, "vis_theme": given.theme}
     if given.out is not None:
         if Path(given.out).suffix[1:] not in ("", *FORMATS):
-            raise ArgumentError(f"--out {given.out}: the file ends in {listed(dotted=True)}")
+            raise ArgumentError(f"--out {given.out}: the file ends in {endings_in_words(dotted=True)}")
         drawing |= {"vis_outpath": given.out, "vis_save_only": True}
     with _model(given) as (model, args, kwargs):
         print(show_model_graph(model, args, kwargs, vis_nesting_depth=given.depth, **drawing))
@@ -374,7 +374,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.set_defaults(run=None)
     commands = parser.add_subparsers(metavar="COMMAND")
     show = _command(commands, "show", _show, "draw the graph of a model", of_model=True)
-    show.add_argument("--out", metavar="FILE", help=f"where to put it: {listed(dotted=True)}; without it, it is shown")
+    show.add_argument(
+        "--out", metavar="FILE", help=f"where to put it: {endings_in_words(dotted=True)}; without it, it is shown"
+    )
     show.add_argument("--mode", choices=["unrolled", "rolled"], default="unrolled", help="rolled: each layer once")
     show.add_argument("--depth", type=int, metavar="N", help="how many levels of modules to open")
     show.add_argument("--direction", choices=["bottomup", "topdown", "leftright"], default="bottomup")

@@ -51,7 +51,7 @@ class Combination:
     def __repr__(self) -> str:
         if self.word == "~":
             return f"~{self.members[0]!r}"
-        return f"tl.{self.word}({', '.join(described(member) for member in self.members)})"
+        return f"tl.{self.word}({', '.join(selector_text(member) for member in self.members)})"
 
 
 Selector = str | int | type | re.Pattern[str] | Predicate | Combination
@@ -132,7 +132,7 @@ def _checked(selector: Any, argument: str) -> Selector:
     )
 
 
-def described(selector: Any) -> str:
+def selector_text(selector: Any) -> str:
     """A selector for error messages: a function by its name and line, a class by its name."""
     if isinstance(selector, type):
         return f"the class {selector.__name__}"
@@ -259,7 +259,7 @@ class Kind:
 
     def modules(self, total: int) -> set[int]:
         """The modules that are meant, by their numbers below `total`, where modules are chosen and not values."""
-        raise ArgumentError(f"{described(self.said)} can't choose a module; addresses, patterns and classes can")
+        raise ArgumentError(f"{selector_text(self.said)} can't choose a module; addresses, patterns and classes can")
 
     def single(self, graph: KnownGraph, asked: Asked) -> tuple[set[int], str | None]:
         """The entries that are meant where one is wanted, and what is to be said about that."""
@@ -267,12 +267,14 @@ class Kind:
 
     def nothing(self, graph: KnownGraph) -> str:
         """Why nothing is meant."""
-        return f"nothing is chosen by {described(self.said)}"
+        return f"nothing is chosen by {selector_text(self.said)}"
 
     def several(self, labels: Sequence[str]) -> str:
         """Why it can't be one."""
         listed = _listed(labels)
-        return f"{described(self.said)} means {len(labels)} layers: {listed}; ask for one of them, or log.select(...)"
+        return (
+            f"{selector_text(self.said)} means {len(labels)} layers: {listed}; ask for one of them, or log.select(...)"
+        )
 
     def predicates(self) -> list[Predicate]:
         return []
@@ -365,7 +367,7 @@ class Returned(Kind):
         tree = graph.modules
         called = max((tree.call_counts[number] for number in self.numbers), default=0)
         if not self.numbers:
-            return f"{described(self.said)}: the model has no such module"
+            return f"{selector_text(self.said)}: the model has no such module"
         if self.call is not None and called and self.call > called:
             return f"no call {self.said!r}: the module was called {_times(called)}"
         if not called:
@@ -385,7 +387,7 @@ class Returned(Kind):
 
     @property
     def _name(self) -> str:
-        return f"module {self.said!r}" if isinstance(self.said, str) else described(self.said)
+        return f"module {self.said!r}" if isinstance(self.said, str) else selector_text(self.said)
 
     def single(self, graph: KnownGraph, asked: Asked) -> tuple[set[int], str | None]:
         """The first tensor of each call, where a call returned several."""
@@ -683,7 +685,7 @@ def modules_chosen(selection: Selection, modules: ModuleTable, argument: str) ->
     for kind in compile(selection, modules, argument, modules_only=True).kinds:
         found = kind.modules(len(modules.infos))
         if not found:
-            raise LayerNotFoundError(f"{argument}: {described(kind.said)}: the model has no such module")
+            raise LayerNotFoundError(f"{argument}: {selector_text(kind.said)}: the model has no such module")
         chosen |= found
     return chosen
 

@@ -22,17 +22,17 @@ from typing import Any, Literal, TypeAlias
 
 from .source import SavedCode, instruction_start, line_at, per_code
 
-__all__ = ["Kind", "Statement", "find_statement"]
+__all__ = ["Statement", "StatementKind", "find_statement"]
 
-Kind = Literal[
+StatementKind = Literal[
     "if", "elif", "while", "assert", "ternary", "comprehension", "guard", "boolop", "call", "unknown"
 ]  # fmt: skip
 
 # Line, column, end line, end column; columns count UTF-8 bytes, as in ast.
-Span: TypeAlias = tuple[int, int, int, int]
+SourceSpan: TypeAlias = tuple[int, int, int, int]
 
 # Syntax nodes, from a statement down to one of its expressions.
-Path: TypeAlias = list[Any]
+SyntaxPath: TypeAlias = list[Any]
 
 # The truth of an expression if the recorded value is (true, false).
 Truth: TypeAlias = tuple[bool | None, bool | None]
@@ -40,7 +40,7 @@ Truth: TypeAlias = tuple[bool | None, bool | None]
 SAME: Truth = (True, False)
 UNDECIDED: Truth = (None, None)
 
-KINDS: dict[type, Kind] = {
+KINDS: dict[type, StatementKind] = {
     ast.If: "if",
     ast.While: "while",
     ast.Assert: "assert",
@@ -68,11 +68,11 @@ class Statement:
     and "unknown" without source. `line` is where the test begins.
     """
 
-    kind: Kind
+    kind: StatementKind
     file: str
     line: int
     source: str
-    span: Span | None = None
+    span: SourceSpan | None = None
     truth: Truth = UNDECIDED
 
     def outcome(self, value: bool) -> bool | None:
@@ -115,7 +115,7 @@ def find_statement(code: CodeType | SavedCode, lasti: int) -> Statement:
 @dataclass(frozen=True, slots=True)
 class _Event:
     line: int
-    span: Span | None  # of the expression whose value was asked; None where Python keeps no columns
+    span: SourceSpan | None  # of the expression whose value was asked; None where Python keeps no columns
     converts: bool  # the instruction itself asks for the truth, as opposed to a call that does so inside
     is_whole: bool  # the span is the instruction's own; if that is `not t`, it was t that was asked
     branches: bool  # it does so in a test for certain: unlike `f(not t)` or `f(t and u)`
@@ -140,7 +140,7 @@ def _read_event(code: CodeType, lasti: int) -> _Event:
     )
 
 
-def _operand_span(code: CodeType, at: int) -> Span | None:
+def _operand_span(code: CodeType, at: int) -> SourceSpan | None:
     """The columns of the operand that a testing instruction takes.
 
     The instruction before it computed the operand, so it has its columns. The instruction's own are those of
@@ -156,13 +156,13 @@ def _operand_span(code: CodeType, at: int) -> Span | None:
     return own
 
 
-def _span_at(code: CodeType, at: int) -> Span | None:
+def _span_at(code: CodeType, at: int) -> SourceSpan | None:
     spans = _spans(code)
     return spans[at // 2] if spans else None
 
 
 @per_code
-def _spans(code: CodeType) -> list[Span | None]:
+def _spans(code: CodeType) -> list[SourceSpan | None]:
     """The columns of each two-byte code unit."""
     if PYTHON < (3, 11):
         return []
@@ -182,14 +182,14 @@ class _SourceText:
         self._statements = list(self._parent)
         self._starts = [_span_of(statement)[:2] for statement in self._statements]
 
-    def path_to(self, span: Span) -> tuple[Path, bool]:
+    def path_to(self, span: SourceSpan) -> tuple[SyntaxPath, bool]:
         """The innermost expression that contains a span, below its statement; and whether that is certain."""
         for statement in self._enclosing(bisect_right(self._starts, span[:2]) - 1):
             if _contains(_span_of(statement), span):
                 return _path_within(statement, span), True
         return [], False
 
-    def path_on_line(self, event: _Event) -> tuple[Path, bool]:
+    def path_on_line(self, event: _Event) -> tuple[SyntaxPath, bool]:
         """The innermost test on a line; certain only if it is the only one."""
         first = bisect_left(self._starts, (event.line, 0))
         last = bisect_left(self._starts, (event.line + 1, 0)) - 1
@@ -252,16 +252,16 @@ def _statements_under(node: ast.AST, parent: ast.stmt | None) -> Iterator[tuple[
 # --- the syntax tree ------------------------------------------------------------------------------
 
 
-def _span_of(node: Any) -> Span:
+def _span_of(node: Any) -> SourceSpan:
     first = node.decorator_list[0] if getattr(node, "decorator_list", None) else node
     return first.lineno, first.col_offset, node.end_lineno, node.end_col_offset
 
 
-def _contains(outer: Span, inner: Span) -> bool:
+def _contains(outer: SourceSpan, inner: SourceSpan) -> bool:
     return outer[:2] <= inner[:2] and inner[2:] <= outer[2:]
 
 
-def _size(path: Path) -> tuple[bool, int, int]:
+def _size(path: SyntaxPath) -> tuple[bool, int, int]:
     """Small is innermost; but a guard comes before its pattern."""
     line, column, end, end_column = _span_of(path[-1])
     return isinstance(path[-1], ast.pattern), end - line, end_column - column
@@ -275,7 +275,7 @@ def _expressions(node: ast.AST) -> Iterator[Any]:
             yield from (child for child in children if isinstance(child, ast.AST))
 
 
-def _path_within(node: ast.AST, span: Span) -> Path:
+def _path_within(node: ast.AST, span: SourceSpan) -> SyntaxPath:
     placed = hasattr(node, "lineno")  # comprehensions and match cases have no position of their own
     if placed and not _contains(_span_of(node), span):
         return []
@@ -285,7 +285,7 @@ def _path_within(node: ast.AST, span: Span) -> Path:
     return [node] if placed else []
 
 
-def _tests_on_line(path: Path, line: int) -> Iterator[Path]:
+def _tests_on_line(path: SyntaxPath, line: int) -> Iterator[SyntaxPath]:
     parent = path[-1]
     for child in _expressions(parent):
         if _is_test(child, parent) and getattr(parent, "lineno", child.lineno) <= line <= child.end_lineno:
@@ -308,7 +308,7 @@ def _is_not(node: ast.AST) -> bool:
     return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not)
 
 
-def _down_to_operand(path: Path, event: _Event) -> Path:
+def _down_to_operand(path: SyntaxPath, event: _Event) -> SyntaxPath:
     """From a whole statement to its test, and from `not t` to t, since t is what was asked."""
     node = path[-1]
     if isinstance(node, ast.If | ast.While | ast.Assert):
@@ -318,7 +318,7 @@ def _down_to_operand(path: Path, event: _Event) -> Path:
     return path
 
 
-def _find_test(path: Path, text: _SourceText) -> tuple[int, Kind] | None:
+def _find_test(path: SyntaxPath, text: _SourceText) -> tuple[int, StatementKind] | None:
     """The depth and kind of the innermost test on the path."""
     for depth in range(len(path) - 1, 0, -1):
         node, parent = path[depth], path[depth - 1]
@@ -329,13 +329,13 @@ def _find_test(path: Path, text: _SourceText) -> tuple[int, Kind] | None:
     return None
 
 
-def _kind(owner: Any, text: _SourceText) -> Kind:
+def _kind(owner: Any, text: _SourceText) -> StatementKind:
     if isinstance(owner, ast.If) and text.lines[owner.lineno - 1].startswith("elif", owner.col_offset):
         return "elif"
     return KINDS[type(owner)]
 
 
-def _find_expression(path: Path, event: _Event) -> tuple[int, Kind]:
+def _find_expression(path: SyntaxPath, event: _Event) -> tuple[int, StatementKind]:
     """Outside any test: the whole of `a and not b`, or the call."""
     depth = len(path) - 1
     if not event.converts:

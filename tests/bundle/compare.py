@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 import torchlens as tl
-from torchlens.bundle.functions import UnknownFunction
+from torchlens.bundle.function_names import UnknownFunction
 from torchlens.capture.functions import Function
 from torchlens.capture.records import Value
 from torchlens.capture.restored import SavedObject, SavedRecord, type_name_of
 from torchlens.log.accessor import Accessor
-from torchlens.log.backward import GradFnLog
+from torchlens.log.backward_pass import GradFnLog
 from torchlens.log.interventions import InterventionLog, Interventions
 from torchlens.replay.same import same
 

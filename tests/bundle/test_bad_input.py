@@ -304,7 +304,7 @@ def test_unknown_functions_are_named_when_they_are_needed(bundle: Path) -> None:
      "torch.Tensor.__reduce_ex__", "torch.ops.aten.__class__", "torch.ops.aten.add.__class__", "torch.jit.load"],
 )  # fmt: skip
 def test_only_torchs_own_functions_are_found(name: str) -> None:
-    from torchlens.bundle.functions import find
+    from torchlens.bundle.function_names import find
 
     assert find(name) is None
 

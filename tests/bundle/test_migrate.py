@@ -17,8 +17,8 @@ from torchlens.bundle import columns
 from torchlens.bundle.files import OLDEST, SCHEMA
 from torchlens.bundle.migrate import _STEPS, migrate
 from torchlens.capture.dispatcher import Completeness
-from torchlens.capture.gradients import Node
-from torchlens.capture.records import Applied, Call, Event, ModuleCall, ModuleInfo, TensorInfo
+from torchlens.capture.gradients import AutogradNode
+from torchlens.capture.records import Applied, Call, ModuleCall, ModuleInfo, ReadEvent, TensorInfo
 
 OLD = Path(__file__).parent / "old"
 
@@ -67,9 +67,9 @@ def test_there_is_a_step_from_every_version_that_is_read() -> None:
 FIELDS: dict[Any, list[str]] = {
     columns.CallRow: list(Call._fields),
     columns.ModuleCallRow: list(ModuleCall.__slots__),
-    columns.EventRow: list(Event._fields),
+    columns.EventRow: list(ReadEvent._fields),
     columns.AppliedRow: list(Applied._fields),
-    columns.NodeRow: list(Node._fields),
+    columns.NodeRow: list(AutogradNode._fields),
     columns.ModuleRow: list(ModuleInfo._fields),
     columns.TensorInfoRow: list(TensorInfo._fields),
     columns.CompletenessRow: [field.name for field in dataclasses.fields(Completeness)],

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import torchlens as tl
 from torchlens.bundle import trust
-from torchlens.bundle.functions import _functions, find
+from torchlens.bundle.function_names import _functions, find
 
 
 def saved(path: Path, forward: Callable[[Tensor], Any]) -> Path:

@@ -24,7 +24,7 @@ import torch
 from tests.corpora.operators import DTYPES, _variants, op_db
 from torch import Tensor
 
-from torchlens.bundle.functions import name_of
+from torchlens.bundle.function_names import torch_name
 from torchlens.bundle.trust import careful, is_allowed
 
 WHOLE = [-(2**63), -(2**31), -2, -1, 0, 1, 2, 7, 2**31, 2**62, 2**63 - 1]
@@ -96,7 +96,7 @@ def calls(seed: int) -> Iterator[Call]:
         for op in op_db:
             if not op.supports_dtype(DTYPES[dtype][0], "cpu"):
                 continue
-            named = {name_of(function): function for _, function, _ in _variants(op)}
+            named = {torch_name(function): function for _, function, _ in _variants(op)}
             allowed = {name: function for name, function in named.items() if name is not None and is_allowed(name)}
             samples = _samples(op, dtype) if allowed else []
             for name, function in allowed.items():

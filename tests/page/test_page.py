@@ -13,7 +13,7 @@ from tests.page.browser import Tab
 from torch import Tensor, nn
 
 import torchlens as tl
-from torchlens.page import notebook
+from torchlens.page import embed
 from torchlens.page.write import two_logs
 
 Opened = Callable[..., Tab]
@@ -388,7 +388,7 @@ def test_in_the_frame_of_a_notebook(
     browser: Any, stack: tl.ModelLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sandboxed, without storage and clipboard; where the frame is taken out, a picture is seen in its place."""
-    monkeypatch.setattr(notebook, "in_notebook", lambda: True)
+    monkeypatch.setattr(embed, "in_notebook", lambda: True)
     (tmp_path / "cell.html").write_text(f"<!DOCTYPE html>{stack.explore(height=500)._repr_html_()}", encoding="utf-8")
     tab = Tab(browser)
     tab.page.goto((tmp_path / "cell.html").as_uri())

@@ -14,10 +14,10 @@ from tests.models import CASES
 from tests.page.modules import LAY_OUT, SHOW, layout_as_data, library, view_as_data
 
 import torchlens as tl
+from torchlens.draw.draw_options import DrawOptions
 from torchlens.draw.layout.layout import lay_out
-from torchlens.draw.options import DrawOptions
 from torchlens.draw.view.build import make_view
-from torchlens.page.data import page_data
+from torchlens.page.page_data import page_data
 
 SOME_MODELS = ("googlenet", "gpt2", "lstm cells", "mobilenet_v3_small")
 SOME_CASES = CASES[::9]

@@ -18,9 +18,9 @@ from torch import nn
 import torchlens as tl
 from torchlens import cli
 from torchlens.errors import ArgumentError
-from torchlens.page import notebook
-from torchlens.page.data import page_data
+from torchlens.page import embed
 from torchlens.page.inline import VIEWER, page, script
+from torchlens.page.page_data import page_data
 from torchlens.page.values import page_values
 from torchlens.page.write import page_of, two_logs
 
@@ -140,7 +140,7 @@ def test_the_data_of_a_loaded_log_is_the_same(log: tl.ModelLog, tmp_path: Path) 
 
 
 def test_a_notebook_shows_the_page_over_a_picture(log: tl.ModelLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notebook, "in_notebook", lambda: True)
+    monkeypatch.setattr(embed, "in_notebook", lambda: True)
     shown = log.explore(height=400)
     found = shown._repr_mimebundle_()
     assert found["text/plain"] == "Exploration of Sequential: log.to_html(path) writes it to a file"
@@ -152,7 +152,7 @@ def test_a_notebook_shows_the_page_over_a_picture(log: tl.ModelLog, monkeypatch:
 
 def test_a_script_opens_the_browser(log: tl.ModelLog, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Path] = []
-    monkeypatch.setattr(notebook, "open_in_viewer", seen.append)
+    monkeypatch.setattr(embed, "open_in_viewer", seen.append)
     path = log.explore()
     assert seen == [path] and path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
 

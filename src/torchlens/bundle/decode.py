@@ -7,18 +7,27 @@ from typing import Any
 
 from torch import Tensor
 
-from ..capture.gradients import Gradients, Node, Pass, SavedForBackward, Step
-from ..capture.records import NO_KWARGS, Applied, Call, Event, Intervention, ModuleCall, Stored, Trace, Value
+from ..capture.gradients import AutogradNode, Gradients, Pass, SavedForBackward, Step
+from ..capture.records import NO_KWARGS, Applied, Call, Intervention, ModuleCall, ReadEvent, Stored, Trace, Value
 from ..capture.rng import Seed
 from ..capture.tensor_memory import version_of
 from ..errors import BundleError
-from ..intervene.data import from_data
+from ..intervene.edit_data import from_data
 from .checks import at, blaming, each, flag, integer, listed, one_of, optional, text
 from .columns import AppliedRow, CallRow, EventRow, ModuleCallRow, NodeRow, ValueRow
 from .consistency import check_consistency
 from .places import read_sites
 from .python import PythonDecoder, decode_object
-from .rows import PLAIN, Tables, read_completeness, read_facts, read_function, read_module, read_tensor_info
+from .rows import (
+    NAMES_IN_FILES,
+    PLAIN,
+    Tables,
+    read_completeness,
+    read_facts,
+    read_function,
+    read_module,
+    read_tensor_info,
+)
 from .tensors import TensorTable
 
 _ROLES = ("input", "buffer", "param", "source", "op", "update", "output")
@@ -64,7 +73,7 @@ class _Decoder:
 
     def trace(self) -> Trace:
         tables = self.tables
-        plain = {name: check(tables[name]) for name, check in PLAIN.items()}
+        plain = {name: check(tables[NAMES_IN_FILES.get(name, name)]) for name, check in PLAIN.items()}
         self.call_count = len(tables["calls"])
         self.modules = self._each("modules", read_module)
         self.module_call_count = len(tables["module_calls"])
@@ -155,9 +164,9 @@ class _Decoder:
                     into.setdefault(value, {})[number] = found_gradient
         return Gradients.restored(nodes, [Pass(each_pass) for each_pass in steps], *found)
 
-    def _node(self, data: Any, count: int) -> Node:
+    def _node(self, data: Any, count: int) -> AutogradNode:
         row = NodeRow(*data)
-        return Node(
+        return AutogradNode(
             name=text(row.name),
             call=integer(row.call, -1, self.call_count - 1),
             next=tuple(integer(number, 0, count - 1) for number in row.next),
@@ -201,9 +210,9 @@ class _Decoder:
         call.exited = self._values(row.exited)
         return call
 
-    def _event(self, data: Any) -> Event:
+    def _event(self, data: Any) -> ReadEvent:
         row = EventRow(*data)
-        return Event(
+        return ReadEvent(
             function=text(row.function),
             values=self._values(row.values),
             result=self.python.decode(row.result),

@@ -15,15 +15,26 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from .._torch import UninitializedTensorMixin, is_functorch_wrapped
-from ..capture.gradients import Gradients, Node
-from ..capture.records import Applied, Call, Event, Facts, ModuleCall, Trace, Value, fetched
+from ..capture.gradients import AutogradNode, Gradients
+from ..capture.records import Applied, Call, Facts, ModuleCall, ReadEvent, Trace, Value, fetched
 from ..capture.rng import Seed
 from ..errors import BundleError
-from ..intervene.data import to_data
+from ..intervene.edit_data import to_data
 from .columns import AppliedRow, CallRow, EventRow, ModuleCallRow, NodeRow, ValueRow
 from .places import PlaceEncoder
 from .python import PythonEncoder
-from .rows import PLAIN, Table, Tables, clean, completeness_row, facts_row, function_row, module_row, tensor_info_row
+from .rows import (
+    NAMES_IN_FILES,
+    PLAIN,
+    Table,
+    Tables,
+    clean,
+    completeness_row,
+    facts_row,
+    function_row,
+    module_row,
+    tensor_info_row,
+)
 from .tensors import TensorEncoder, is_own_kind, plain_tensor
 
 
@@ -142,7 +153,7 @@ class RecordEncoder:
             exited=self.python.encode_all(call.exited),
         )
 
-    def event(self, event: Event) -> EventRow:
+    def event(self, event: ReadEvent) -> EventRow:
         site = self.places.number(event.site)
         self.places.note_statement(event.site)
         values = self.python.encode_all(event.values)
@@ -185,7 +196,7 @@ def write_tables(encoder: RecordEncoder, keep: Callable[[Value], tuple[int | Non
 
 def plain_tables(trace: Trace) -> Tables:
     """What is known of a forward pass before it begins, or apart from its records."""
-    tables: Tables = {name: getattr(trace, name) for name in PLAIN}
+    tables: Tables = {NAMES_IN_FILES.get(name, name): getattr(trace, name) for name in PLAIN}
     tables["warnings"] = [clean(warning) for warning in trace.warnings]
     return tables | {
         "seed": [int(trace.seed), None],
@@ -232,7 +243,7 @@ def _gradient_rows(gradients: Gradients | None, encoder: RecordEncoder) -> Any:
     }
 
 
-def _node_row(node: Node) -> NodeRow:
+def _node_row(node: AutogradNode) -> NodeRow:
     return NodeRow(node.name, node.call, node.next, node.saved, node.param, node.value)
 
 

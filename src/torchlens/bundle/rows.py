@@ -15,7 +15,7 @@ from ..capture.functions import ALIAS_UPDATE, EDIT, IMPLICIT_VIEW, OUTPUT, UNEDI
 from ..capture.records import Facts, ModuleInfo, TensorInfo
 from .checks import flag, integer, listed, number, one_of, optional, sizes, text
 from .columns import CompletenessRow, ModuleRow, TensorInfoRow
-from .functions import UnknownFunction, find, name_of
+from .function_names import UnknownFunction, find, torch_name
 from .tensors import dtype_name, dtype_named
 from .trust import careful
 
@@ -24,19 +24,21 @@ Tables = dict[str, Any]
 #: What stands in a log without a call.
 _SYNTHETIC = {f.name: f for f in (OUTPUT, ALIAS_UPDATE, IMPLICIT_VIEW, WRAP, UNWRAP, EDIT, UNEDITED)}
 
-#: The fields of a trace that are plain values, each with its check.
+#: The fields of a trace that are plain values, each with its check, and what files call one that was renamed.
 PLAIN: dict[str, Callable[[Any], Any]] = {
     "model_name": text,
     "values_kept": flag,
     "complete": flag,
     "grad_enabled": flag,
-    "within": lambda thing: optional(text, thing),
+    "submodule": lambda thing: optional(text, thing),
     "start_time": number,
     "end_time": number,
     "seconds": number,
     "warnings": lambda thing: listed(text, thing),
     "listed": lambda thing: optional(lambda numbers: listed(integer, numbers), thing),
 }
+
+NAMES_IN_FILES = {"submodule": "within"}
 
 
 class Table:
@@ -96,7 +98,7 @@ def function_row(function: Function) -> list[Any]:
     if isinstance(function.func, UnknownFunction):
         return [function.name, function.func.__name__]
     name = getattr(function.func, "__qualname__", None) or str(function.func)
-    return [function.name, name_of(function.func) or f"unknown:{clean(name)}"]
+    return [function.name, torch_name(function.func) or f"unknown:{clean(name)}"]
 
 
 def read_function(row: Any, trust: bool) -> Function:

@@ -38,7 +38,7 @@ from .tensors import Memory, TensorEncoder, TensorTable, plain_tensor
 WAITING = 64 << 20
 
 #: What else to put on the journal's line, given the number of the tensor.
-Facts = Callable[[int], dict[str, Any]]
+RowFacts = Callable[[int], dict[str, Any]]
 
 
 class StreamedTensor(Stored):
@@ -88,7 +88,7 @@ class TensorStream:
         self._names = Names()
         self._seen: dict[Any, dict[str, Blob]] = {}  # by a glimpse of the content: by hash
         self._limit = waiting
-        self._queue: deque[tuple[str, StreamedTensor, Facts]] = deque()
+        self._queue: deque[tuple[str, StreamedTensor, RowFacts]] = deque()
         self._bytes = 0  # in the queue
         self._turn = threading.Condition()
         self._closing = False
@@ -97,7 +97,7 @@ class TensorStream:
         self._thread = threading.Thread(target=self._work, name="torchlens writer", daemon=True)
         self._thread.start()
 
-    def append(self, name: str, tensor: Tensor, facts: Facts) -> StreamedTensor:
+    def append(self, name: str, tensor: Tensor, facts: RowFacts) -> StreamedTensor:
         """Have a tensor written. It must not be changed until it is."""
         item = StreamedTensor(tensor, self.table)
         with self._turn:
@@ -197,7 +197,7 @@ class TensorStream:
                 item.tensor = None
                 self._turn.notify_all()
 
-    def _write(self, name: str, item: StreamedTensor, facts: Facts) -> None:
+    def _write(self, name: str, item: StreamedTensor, facts: RowFacts) -> None:
         assert item.tensor is not None
         number, rows = self.store(item.tensor, name)
         self.note({**rows, **facts(number)})

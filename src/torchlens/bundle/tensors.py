@@ -35,7 +35,7 @@ from .checks import at, each, flag, integer, number, one_of, optional, sizes, te
 from .files import open_file
 from .shards import DTYPES, Blob, Location
 
-Row = list[Any]
+TensorRow = list[Any]
 
 _COMPRESSED = {
     "sparse_csr": (torch.sparse_csr, "crow_indices", "col_indices"),
@@ -76,7 +76,7 @@ class Memory(NamedTuple):
     owner: Any  # keeps the memory alive
 
 
-class Span:
+class ByteSpan:
     """What the tensors to be stored touch of one piece of memory, in bytes."""
 
     def __init__(self, tensor: Tensor) -> None:
@@ -115,12 +115,12 @@ class TensorEncoder:
 
     def __init__(self, store: Callable[[str, Memory], Blob]) -> None:
         self._store = store
-        self.rows: list[Row] = []
-        self.layouts: list[Row] = []
+        self.rows: list[TensorRow] = []
+        self.layouts: list[TensorRow] = []
         self._layout_numbers: dict[Any, int] = {}
         self.storages: list[Blob] = []
         self._blobs: dict[Blob, int] = {}
-        self._spans: dict[Any, Span] = {}
+        self._spans: dict[Any, ByteSpan] = {}
         self._stored: dict[Any, int] = {}
         self._known: dict[int, tuple[Tensor, int]] = {}  # by id; the tensor is kept so that the id stays its own
 
@@ -130,7 +130,7 @@ class TensorEncoder:
             if leaf.numel() and not leaf.is_meta:
                 span = self._spans.get(_memory_of(leaf))
                 if span is None:
-                    self._spans[_memory_of(leaf)] = Span(leaf)
+                    self._spans[_memory_of(leaf)] = ByteSpan(leaf)
                 else:
                     span.include(leaf)
 
@@ -154,14 +154,14 @@ class TensorEncoder:
         self._stored.clear()
         self._known.clear()
 
-    def _row(self, tensor: Tensor, name: str) -> Row:
+    def _row(self, tensor: Tensor, name: str) -> TensorRow:
         parts = parts_of(tensor)
         if parts is None:
             return self._view(tensor, name)
         kind, facts, tensors = parts
         return [kind, [self.add(part, f"{name}.{label}") for label, part in tensors.items()], *facts]
 
-    def _view(self, tensor: Tensor, name: str) -> Row:
+    def _view(self, tensor: Tensor, name: str) -> TensorRow:
         layout = self._layout(tensor)
         if tensor.is_meta:
             return ["meta", layout]
@@ -170,7 +170,7 @@ class TensorEncoder:
         key = _memory_of(tensor)
         span = self._spans.get(key)
         if span is None:
-            span = self._spans[key] = Span(tensor)
+            span = self._spans[key] = ByteSpan(tensor)
         number = self._stored.get(key)
         if number is None:
             blob = self._store(name, span.memory())
@@ -287,7 +287,7 @@ class TensorTable:
         self.lost: set[int] = set()  # of the storages
         self._layouts = each("layouts", layouts, _read_layout)
         self._memory: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-        self._rows: list[Row] = []
+        self._rows: list[TensorRow] = []
         each("tensors", rows, self.add)
 
     def __len__(self) -> int:
@@ -360,7 +360,7 @@ class TensorTable:
             memory = self._memory[number] = self.storages[number].read(self._folder).untyped_storage()
         return memory
 
-    def add(self, row: Row) -> None:
+    def add(self, row: TensorRow) -> None:
         """Check a row, so that nothing can go wrong when it is read."""
         kind, *facts = row
         one_of((*_VIEWS, *_ASSEMBLE), kind)
@@ -372,7 +372,7 @@ class TensorTable:
                 integer(part, 0, len(self._rows) - 1)  # parts come first
             self._rows.append([kind, parts, *_CHECK[kind](*rest)])
 
-    def _checked_view(self, kind: str, number: Any, *where: Any) -> Row:
+    def _checked_view(self, kind: str, number: Any, *where: Any) -> TensorRow:
         layout = at(self._layouts, number)
         if kind != "strided":
             if where or (kind == "empty" and layout.numel):
@@ -386,7 +386,7 @@ class TensorTable:
             raise BundleError("only complex tensors are conjugated")
         return [layout, storage, offset, conj]
 
-    def add_layout(self, row: Row) -> None:
+    def add_layout(self, row: TensorRow) -> None:
         self._layouts.append(_read_layout(row))
 
 

@@ -31,7 +31,7 @@ TENSOR_ONLY = (Tensor,)
 NO_SUBCLASS = ((), TENSOR_ONLY)
 
 
-class Progress:
+class RunProgress:
     """How far a forward pass is; one for all the tracers that take part in it."""
 
     __slots__ = ("ended",)
@@ -45,7 +45,7 @@ class TorchCalls(TorchFunctionMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.progress = Progress()
+        self.progress = RunProgress()
         self.descent: list[Any] = []  # the Python functions being stepped into
         self.busy = False  # with a call that is recorded, or that is none of the model's
         self.guarded = True  # somebody else (another mode, a tensor subclass) might see what is done to record

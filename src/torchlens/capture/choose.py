@@ -12,9 +12,22 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from ..selectors import ASK, NO, YES, Answer, Matcher, Modules, Predicate, Result, Seen, Selection, compile, described
+from ..selectors import (
+    ASK,
+    NO,
+    YES,
+    Answer,
+    Matcher,
+    Modules,
+    Predicate,
+    Result,
+    Seen,
+    Selection,
+    compile,
+    selector_text,
+)
 from .context import AskLater, OpInProgress
-from .keeping import Keeper, Sink, Transform
+from .keeping import Keeper, Transform, ValueSink
 from .naming import layer_type_of
 from .observer import Observer
 from .records import ModuleCall, Trace, Value
@@ -31,7 +44,7 @@ class Failure(NamedTuple):
 class Chooser(Observer):
     """Keeps the values that a selection wants, or may want; with no selection, all of them."""
 
-    def __init__(self, selection: Selection | None, transform: Transform | None, sink: Sink | None = None) -> None:
+    def __init__(self, selection: Selection | None, transform: Transform | None, sink: ValueSink | None = None) -> None:
         self.selection = selection
         self.matcher: Matcher | None = None
         self.transform = transform
@@ -104,7 +117,7 @@ class Chooser(Observer):
         except AskLater:
             self.undecided[predicate][value.index] = record
         except Exception as raised:
-            self._failed(f"the predicate {described(predicate)}", value, raised)
+            self._failed(f"the predicate {selector_text(predicate)}", value, raised)
 
     def _answered(self, index: int, predicate: Predicate) -> Answer:
         return YES if index in self.chosen[predicate] else ASK if index in self.undecided[predicate] else NO

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from .containers import rebuild
 from .keeping import copied
-from .records import Event, ModuleCall, NotRebuilt, Trace, Value
+from .records import ModuleCall, NotRebuilt, ReadEvent, Trace, Value
 
 
 def copied_trace(trace: Trace, memo: dict[int, Any]) -> Trace:
     """A copy whose values, and what was kept of them, are its own.
 
-    What a trace only refers to is shared: the model's parameters, torch's functions, options, files, and tensors that
+    What a trace only refers to is shared: the model's parameters, torch's functions, files, and tensors that
     are connected to autograd. Backward passes to come are noted by the original alone.
     """
     for value in trace.values:
@@ -53,7 +53,7 @@ def _renewed_record(record: Any, renewed: Any) -> Any:
         new = copy(record)
         new.entered, new.exited = renewed(record.entered), renewed(record.exited)
         return new
-    if isinstance(record, Event):
+    if isinstance(record, ReadEvent):
         return record._replace(values=renewed(record.values))
     return renewed(record)
 

@@ -25,7 +25,7 @@ from .records import Trace, Value
 from .tensor_memory import address_of
 
 
-class Edge(NamedTuple):
+class AutogradEdge(NamedTuple):
     """Where a tensor stands in the autograd graph."""
 
     node: Any  # the grad_fn; of a leaf, what accumulates its gradient
@@ -99,7 +99,7 @@ class Following(Observer):
 
     def __init__(self, edges_wanted: bool) -> None:
         self.edges_wanted = edges_wanted
-        self.edges: dict[int, Edge] = {}
+        self.edges: dict[int, AutogradEdge] = {}
         self.connections = Connections()
         self._without_history: set[int] = set()  # indexes of values that may get one later
         self._most_edges = MOST_GRAD_FNS  # Python sees the node of each
@@ -152,7 +152,7 @@ class Following(Observer):
             return
         if len(self.edges) < self._most_edges:
             node, output = torch.autograd.graph.get_gradient_edge(tensor)[:2]
-            self.edges[value.index] = Edge(node, output, tensor if tensor.is_leaf else None)
+            self.edges[value.index] = AutogradEdge(node, output, tensor if tensor.is_leaf else None)
         else:
             self._warn_of_depth()
 

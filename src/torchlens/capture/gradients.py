@@ -30,7 +30,7 @@ from .._torch import (
     storage_address,
     tells_what_is_saved,
 )
-from .following import Edge
+from .following import AutogradEdge
 from .records import Trace, Value
 
 Postfunc = Callable[[Tensor], Any]
@@ -45,7 +45,7 @@ class SavedForBackward(NamedTuple):
     is_param: bool
 
 
-class Node(NamedTuple):
+class AutogradNode(NamedTuple):
     """One node of the autograd graph."""
 
     name: str
@@ -85,7 +85,7 @@ class _Outlet:
 class Gradients:
     """The autograd graph of a forward pass, the backward passes through it, and the gradients they brought."""
 
-    def __init__(self, trace: Trace, edges: Mapping[int, Edge], postfunc: Postfunc | None) -> None:
+    def __init__(self, trace: Trace, edges: Mapping[int, AutogradEdge], postfunc: Postfunc | None) -> None:
         self.postfunc = postfunc
         self.passes: list[Pass] = []
         self.received: dict[int, dict[int, Tensor]] = {}  # by index of the value, then by number of the pass
@@ -93,12 +93,12 @@ class Gradients:
         self._passes_by_task: dict[int, int] = {}  # by autograd's number for a backward pass
         made_by = _find_nodes(trace, edges)
         self.nodes = _described(trace, edges, made_by)
-        self._to_hook: tuple[Mapping[int, Edge], dict[Any, int]] | None = (edges, made_by)
+        self._to_hook: tuple[Mapping[int, AutogradEdge], dict[Any, int]] | None = (edges, made_by)
 
     @classmethod
     def restored(
         cls,
-        nodes: list[Node],
+        nodes: list[AutogradNode],
         passes: list[Pass],
         received: dict[int, dict[int, Any]],
         transformed: dict[int, dict[int, Any]],
@@ -234,7 +234,7 @@ def _undo(steps: list[Callable[[], None]]) -> None:
 # ---- the graph ------------------------------------------------------------------------------------------------
 
 
-def _find_nodes(trace: Trace, edges: Mapping[int, Edge]) -> dict[Any, int]:
+def _find_nodes(trace: Trace, edges: Mapping[int, AutogradEdge]) -> dict[Any, int]:
     """Every node of the forward pass with the call that made it: those behind its result that were not there before.
 
     Inputs come first among the values, so what lies behind them is never entered.
@@ -258,13 +258,13 @@ def _is_accumulator(node: Any) -> bool:
     return hasattr(node, "variable")
 
 
-def _described(trace: Trace, edges: Mapping[int, Edge], made_by: dict[Any, int]) -> list[Node]:
+def _described(trace: Trace, edges: Mapping[int, AutogradEdge], made_by: dict[Any, int]) -> list[AutogradNode]:
     given = {edge.node: index for index, edge in reversed(list(edges.items())) if trace.values[index].call < 0}
     numbers = {node: number for number, node in enumerate(made_by)}
     params = {id(param.saved): param.address for param in trace.params}
     memory = {storage_address(param.saved) for param in trace.params if param.saved is not None}
     return [
-        Node(
+        AutogradNode(
             node.name(),
             call,
             tuple([numbers[following] for following, _ in node.next_functions if following in numbers]),
@@ -285,9 +285,11 @@ def _saved(node: Any, params: set[int]) -> Iterator[SavedForBackward]:
         yield SavedForBackward(name, tensor.numel() * tensor.element_size(), memory, memory in params)
 
 
-def _outlets(trace: Trace, edges: Mapping[int, Edge], made_by: dict[Any, int]) -> Iterator[tuple[Edge, _Outlet]]:
+def _outlets(
+    trace: Trace, edges: Mapping[int, AutogradEdge], made_by: dict[Any, int]
+) -> Iterator[tuple[AutogradEdge, _Outlet]]:
     """Where gradients come out, each place once: a function may return its argument, and a model its input."""
-    found: dict[tuple[Any, int], tuple[Edge, _Outlet]] = {}
+    found: dict[tuple[Any, int], tuple[AutogradEdge, _Outlet]] = {}
     for index, edge in edges.items():
         given = made_by[edge.node] < 0
         _, outlet = found.setdefault((edge.node, edge.output), (edge, _Outlet(given=given)))

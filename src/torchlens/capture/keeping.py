@@ -31,7 +31,7 @@ from .records import MemoryLayout, Trace, Value
 from .tensor_memory import address_of, inner_tensors, is_plain, layout_of, memory_behind, storage_of
 
 
-class Sink(Protocol):
+class ValueSink(Protocol):
     """Where values go as soon as it is certain that they are wanted."""
 
     def begin(self, trace: Trace) -> None: ...

@@ -143,8 +143,8 @@ class StandIn:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         """A model that copies a module of its own in forward gets a copy that calls itself, not the original."""
-        copied = memo.get(id(self.module), self.module)
-        return getattr(type(copied), "forward" if self.is_forward else "_call_impl").__get__(copied)
+        copied_model = memo.get(id(self.module), self.module)
+        return getattr(type(copied_model), "forward" if self.is_forward else "_call_impl").__get__(copied_model)
 
 
 def _left(calls: list[tuple[ModuleWatcher, Any]], result: Any) -> Any:
@@ -255,7 +255,7 @@ def _registering(register: Callable[..., Any], switch: Switch) -> Callable[..., 
     return noticed
 
 
-def copied(model: nn.Module) -> nn.Module:
+def copied_model(model: nn.Module) -> nn.Module:
     """A copy of a model that shares nothing with it.
 
     Modules with a computed tensor among their attributes (by `torch.nn.utils.weight_norm`, by pruning) refuse to be

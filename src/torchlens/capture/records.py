@@ -19,7 +19,6 @@ from .._torch import neg_view
 from ..errors import BundleError
 
 if TYPE_CHECKING:
-    from ..options import Options
     from .dispatcher import Completeness
     from .following import Connections
     from .functions import Function
@@ -266,7 +265,7 @@ class TensorInfo(NamedTuple):
         return self.numel * self.dtype.itemsize
 
 
-class Event(NamedTuple):
+class ReadEvent(NamedTuple):
     """A tensor became a Python value: `if t:`, `t.item()`, `torch.equal(a, b)` ..."""
 
     function: str
@@ -313,7 +312,7 @@ class Trace:
     modules: list[ModuleInfo] = field(default_factory=list)
     param_infos: list[TensorInfo] = field(default_factory=list)
     buffer_infos: list[TensorInfo] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
+    events: list[ReadEvent] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     interventions: list[Intervention] = field(default_factory=list)
     applied: list[Applied] = field(default_factory=list)
@@ -322,8 +321,7 @@ class Trace:
     connections: Connections | None = None  # if values are to stay connected to autograd
     gradients: Gradients | None = None  # if they were asked for
     output: Any = None  # what the model returned, with the values of the output entries in place of tensors
-    options: Options | None = None
-    within: str | None = None  # the submodule of the model whose call it is, if it is not the whole
+    submodule: str | None = None  # whose call it is, such as "core:2"; None for the whole model
     grad_enabled: bool = True  # where the forward pass began, and not in inference mode
     values_kept: bool = True  # all of them, as they were
     listed: list[int] | None = None  # the indexes of the values that were chosen to be saved, if some were

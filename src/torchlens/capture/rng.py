@@ -32,7 +32,7 @@ class Seed(int):
         return int(self), self.states
 
 
-def begin(random_seed: int | None) -> Seed:
+def seed_generators(random_seed: int | None) -> Seed:
     """Put torch's, NumPy's and Python's generators where the run is to begin, and say where that is."""
     if isinstance(random_seed, Seed):
         _restore(random_seed.states)

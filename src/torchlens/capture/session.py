@@ -21,7 +21,7 @@ from .containers import Unseen, tensors_in
 from .dispatcher import Completeness, Fallback, Watcher, Witness
 from .following import Following
 from .gradients import Gradients
-from .keeping import Keeper, Sink, Transform, give_own_memory
+from .keeping import Keeper, Transform, ValueSink, give_own_memory
 from .model_tensors import TensorsById
 from .modules import named_modules
 from .observer import Observer
@@ -34,7 +34,7 @@ from .tracer import Tracer
 _new_info = tuple.__new__
 
 
-class Run(NamedTuple):
+class RunResult(NamedTuple):
     """What came of running a model once."""
 
     trace: Trace
@@ -47,13 +47,12 @@ def run_traced(
     args: list[Any],
     kwargs: dict[str, Any],
     options: Options,
-    sink: Sink | None = None,
+    sink: ValueSink | None = None,
     observers: tuple[Observer, ...] = (),
-) -> Run:
+) -> RunResult:
     """Run `model(*args, **kwargs)` once, as it is, and let observers take part, in this order."""
     started = time.perf_counter()
     trace = Trace(type(inside_compiled(model)).__name__, values_kept=options.keeps_all and sink is None)
-    trace.options = options
     trace.grad_enabled = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
     modules = describe_modules(model, trace)
     keeper = Keeper()
@@ -67,7 +66,7 @@ def run_traced(
     tracer = Tracer(trace, _describe_tensors(modules, trace), modules, keeper, observers)
     for observer in observers:
         observer.begin(trace, keeper)
-    trace.seed = rng.begin(options.random_seed)
+    trace.seed = rng.seed_generators(options.random_seed)
     trace.start_time = time.time()
     if sink is not None:
         sink.begin(trace)
@@ -83,7 +82,7 @@ def run_traced(
     trace.values_kept = options.keeps_all
     trace.end_time = time.time()
     trace.seconds = time.perf_counter() - started
-    return Run(trace, error, chooser)
+    return RunResult(trace, error, chooser)
 
 
 def _run(

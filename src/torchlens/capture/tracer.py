@@ -41,9 +41,9 @@ from .records import (
     NO_KWARGS,
     NOT_RECORDED,
     Call,
-    Event,
     ModuleCall,
     NotRebuilt,
+    ReadEvent,
     Site,
     Trace,
     Value,
@@ -373,7 +373,7 @@ class Tracer(TorchCalls):
         identity, calls = self.identity, self.trace.calls
         stored_args, stored_kwargs, written, overwritten, rng, state = before
         values = tuple(values_in((*stored_args, *stored_kwargs.values())))
-        self.trace.events.append(Event(RAISED, values, None, self.module_call, len(calls), site))
+        self.trace.events.append(ReadEvent(RAISED, values, None, self.module_call, len(calls), site))
         with no_torch_function(), self.hidden():
             for tensor in written:  # torch counts a write when it is done
                 identity.note_alias(tensor)
@@ -446,7 +446,7 @@ class Tracer(TorchCalls):
         calls = len(self.trace.calls)
         if self.identity.origins is not None:
             self.identity.origins.add_numbers(result)
-        self.trace.events.append(Event(function.name, values, plain, self.module_call, calls, site))
+        self.trace.events.append(ReadEvent(function.name, values, plain, self.module_call, calls, site))
 
     def _synthesize(
         self,

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from .findings import Finding
-from .fingerprints import Fingerprint, same
+from .fingerprints import Fingerprint, same_numbers
 from .layouts import relative_error
-from .matching import Matching, between, boundary
+from .matching import Matching, boundary, part_behind
 from .sides import Side
 from .weights import have_other_weights
 
@@ -51,7 +51,7 @@ def _order(matching: Matching, candidate: Candidate) -> tuple[int, bool, int]:
 
 
 def _sizes(side: Side, ends: set[int], region: set[int]) -> dict[int, int]:
-    return {end: sum(not side.is_view(i) for i in between(side, end, region)) for end in ends}
+    return {end: sum(not side.is_view(i) for i in part_behind(side, end, region)) for end in ends}
 
 
 def _pairs(
@@ -71,7 +71,9 @@ def _pairs(
 
 def _is_handed_on(side: Side, i: int, region: set[int], prints: Prints, tolerance: float) -> bool:
     """Does it only hand on the numbers of another in the region?"""
-    return side.is_view(i) and any(p in region and same(prints[p], prints[i], tolerance) for p in side.parents[i])
+    return side.is_view(i) and any(
+        p in region and same_numbers(prints[p], prints[i], tolerance) for p in side.parents[i]
+    )
 
 
 def _has_better_weights(matching: Matching, j: int, i: int, near: list[int]) -> bool:
@@ -89,7 +91,7 @@ def _missing(matching: Matching, near: list[int], donor_region: set[int]) -> Ite
     donor = matching.donor
     holders = _by_class(matching)
     for j in near:
-        if any(not donor.parents[k] for k in between(donor, j, donor_region)):
+        if any(not donor.parents[k] for k in part_behind(donor, j, donor_region)):
             continue
         count = matching.index.fingerprints[j].elements
         for parent in donor.parents[j]:

@@ -10,9 +10,9 @@ from typing import Any
 from torch import Tensor
 
 from .aligned import Aligned
-from .arguments import TENSOR, literals, named_arguments
 from .findings import Finding
 from .layouts import relative_error
+from .literal_arguments import TENSOR, literals, named_arguments
 from .matching import Matching
 from .sides import Side
 from .weights import have_other_weights, weight_notes

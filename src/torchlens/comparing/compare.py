@@ -11,11 +11,11 @@ from ..log.model_log import ModelLog
 from ..replay.same import same
 from .aligned import Aligned, same_graph
 from .causes import name_cause
-from .checks import run_checks
 from .comparison import Comparison, Outcome
 from .findings import Finding
 from .heal import graft
 from .matching import Matching
+from .preconditions import run_checks
 from .proof import output_error, tensor_error
 from .search import Search
 from .sides import Side, coarseness

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from .aligned import Aligned
-from .checks import Check
 from .findings import Finding
 from .matching import Matching
+from .operation_pairs import Row, aligned_rows
+from .preconditions import Check
 from .proof import Proof, prove
-from .rows import Row, aligned_rows
 from .sides import Side
 
 
@@ -88,14 +88,14 @@ class Comparison:
         return self.status in ("identical", "rounding")
 
     def __repr__(self) -> str:
-        from .text import describe
+        from .comparison_text import describe
 
         return describe(self)
 
     @property
     def verdict(self) -> str:
         """The answer, in plain words."""
-        from .text import verdict
+        from .comparison_text import verdict
 
         return verdict(self)
 
@@ -200,9 +200,9 @@ class Comparison:
         Grey is equal, blue is rounding, red is a difference and what comes of it, dashed has no partner. The ending of
         the file says the format: svg, pdf or png. Without a path it is written here and shown.
         """
-        from .picture import draw
+        from .side_by_side import draw_comparison
 
-        return draw(self, path)
+        return draw_comparison(self, path)
 
     def to_html(self, path: str | PathLike[str]) -> Path:
         """Write a page with both logs side by side, kept in step and coloured by error; returns its path.

@@ -63,7 +63,7 @@ def _is_varied(numbers: Tensor) -> bool:
     return len(set(numbers[::step].tolist())) >= _FEW_VALUES
 
 
-def same(one: Fingerprint, other: Fingerprint, tolerance: float) -> bool:
+def same_numbers(one: Fingerprint, other: Fingerprint, tolerance: float) -> bool:
     """Are they of the same numbers? A telling one may be of a repeated tensor; all others need the same count."""
     if one.telling != other.telling:
         return False
@@ -81,7 +81,7 @@ def same(one: Fingerprint, other: Fingerprint, tolerance: float) -> bool:
     return max(abs(one.high - other.high), abs(one.low - other.low)) <= 10 * tolerance * largest
 
 
-class Index:
+class FingerprintIndex:
     """Values by fingerprint. Those with the same one are a class."""
 
     def __init__(self, fingerprints: Mapping[int, Fingerprint], tolerance: float) -> None:
@@ -102,7 +102,7 @@ class Index:
         for earlier in range(place - 1, max(-1, place - 40), -1):
             if wanted.rms - self._sizes[earlier] > 2 * self.tolerance * wanted.rms + 1e-300:
                 break
-            if same(wanted, self.fingerprints[self._order[earlier]], self.tolerance):
+            if same_numbers(wanted, self.fingerprints[self._order[earlier]], self.tolerance):
                 return self.classes[self._order[earlier]]
         return len(self.members)
 
@@ -116,10 +116,10 @@ class Index:
         for place in range(bisect_left(self._sizes, wanted.rms - margin), len(self._order)):
             if self._sizes[place] > wanted.rms + margin:
                 break
-            if same(wanted, self.fingerprints[self._order[place]], self.tolerance):
+            if same_numbers(wanted, self.fingerprints[self._order[place]], self.tolerance):
                 yield self._order[place]
 
 
 def equal_in(wanted: Fingerprint, others: Iterable[Fingerprint], tolerance: float) -> bool:
     """Is one of the others of the same numbers, and as many?"""
-    return any(wanted.elements == other.elements and same(wanted, other, tolerance) for other in others)
+    return any(wanted.elements == other.elements and same_numbers(wanted, other, tolerance) for other in others)

@@ -56,7 +56,7 @@ def relative_error(one: Tensor, other: Tensor) -> float:
     return 0.0 if difference == 0 else difference / size
 
 
-def fit(tensor: Tensor, shape_of: Tensor, good_enough: float = 1e-7) -> Fit | None:
+def best_fit(tensor: Tensor, shape_of: Tensor, good_enough: float = 1e-7) -> Fit | None:
     """One tensor laid out as another, as near to it as it gets; None if it has another number of elements."""
     best: Fit | None = None
     if tensor.is_nested or shape_of.is_nested or tensor.layout is not torch.strided:

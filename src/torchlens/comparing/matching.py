@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Mapping
 from torch import Tensor
 
 from .findings import Finding
-from .fingerprints import Fingerprint, Index, equal_in, fingerprint
-from .layouts import fit, relative_error
+from .fingerprints import Fingerprint, FingerprintIndex, equal_in, fingerprint
+from .layouts import best_fit, relative_error
 from .sides import Side
 
 
@@ -23,7 +23,7 @@ class Matching:
     def __init__(self, donor: Side, recipient: Side, tolerance: float = 1e-9) -> None:
         self.donor, self.recipient, self.tolerance = donor, recipient, tolerance
         self.original = dict(recipient.values)
-        self.index = Index({i: fingerprint(donor.values[i]) for i in donor.ids}, tolerance)
+        self.index = FingerprintIndex({i: fingerprint(donor.values[i]) for i in donor.ids}, tolerance)
         self.prints = {i: fingerprint(recipient.values[i]) for i in recipient.ids}
         self.partner: dict[int, int | None] = {}
         self.matched: Counter[int] = Counter()  # how many values of the recipient are in each class of the donor's
@@ -104,7 +104,7 @@ class Matching:
             return float("inf")
         if one.shape == other.shape:
             return relative_error(one, other)
-        found = fit(one, other)
+        found = best_fit(one, other)
         return float("inf") if found is None else found.error
 
     def bad_outputs(self) -> list[tuple[int, int]]:
@@ -135,7 +135,7 @@ def upstream(side: Side, ends: list[int], stop: Callable[[int], bool], most: int
     return sorted(seen)
 
 
-def between(side: Side, end: int, region: Collection[int]) -> list[int]:
+def part_behind(side: Side, end: int, region: Collection[int]) -> list[int]:
     """The part of a region that a value is made of, itself included."""
     seen: set[int] = set()
     waiting = [end]
@@ -160,13 +160,13 @@ def placed(matching: Matching, finding: Finding) -> Tensor | None:
         return None
     if finding.kind == "order" or one.shape == other.shape:
         return one.reshape(other.shape).to(other.dtype)
-    found = fit(one, other)
+    found = best_fit(one, other)
     return None if found is None else found.tensor.to(other.dtype)
 
 
 def _equal_to_params(side: Side, other: Side, prints: Mapping[int, Fingerprint]) -> set[int]:
     """Constants of one side that are parameters of the other: a buffer here, a parameter there."""
     tensors = {value.index: other.param(value) for value in other.trace.params}
-    index = Index({key: fingerprint(tensor) for key, tensor in tensors.items()}, 1e-8)
+    index = FingerprintIndex({key: fingerprint(tensor) for key, tensor in tensors.items()}, 1e-8)
     fixed = [i for i in side.ids if not side.comes_from_input(i)]
     return {i for i in fixed if equal_in(prints[i], [index.fingerprints[k] for k in index.find(prints[i])], 1e-8)}

@@ -12,7 +12,7 @@ from ..capture.records import Value
 from ..errors import TorchLensError
 from ..replay.downstream import Downstream
 from .findings import Finding
-from .layouts import fit, laid_out_as, relative_error
+from .layouts import best_fit, laid_out_as, relative_error
 from .sides import Side
 
 
@@ -50,7 +50,7 @@ def _laid_out(donor: Side, recipient: Side, finding: Finding) -> Tensor | None:
     one = one.detach()
     if one.shape != other.shape:
         exact, own = donor.values[finding.donor], recipient.values[finding.recipient]
-        found = None if exact is None or own is None else fit(exact, own)
+        found = None if exact is None or own is None else best_fit(exact, own)
         if found is None:
             return None
         one = laid_out_as(one, other.shape, found.how)
@@ -72,5 +72,5 @@ def output_error(donor: Side, recipient: Side, run: Downstream | None = None) ->
 def tensor_error(one: Tensor, other: Tensor) -> float:
     if one.shape == other.shape:
         return relative_error(one, other)
-    found = fit(one.double() if one.is_floating_point() else one, other)
+    found = best_fit(one.double() if one.is_floating_point() else one, other)
     return math.inf if found is None else found.error

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 from .candidates import Candidate, region_candidates
 from .findings import Finding
-from .fingerprints import fingerprint, same
-from .layouts import fit, relative_error
-from .matching import Matching, between, boundary, placed
+from .fingerprints import fingerprint, same_numbers
+from .layouts import best_fit, relative_error
+from .matching import Matching, boundary, part_behind, placed
 
 #: How many calls are computed to see whether a graft helps: after a doubt about order, and for each region.
 _FAR, _NEAR = 80, 16
@@ -46,8 +46,8 @@ class Search:
             finding.donor = self._before_views(donor, finding.donor, self.in_donor_region)
             finding.recipient = self._before_views(recipient, finding.recipient, self.in_region)
         finding.error = distance(self.matching, finding.donor, finding.recipient)
-        finding.donor_region = between(donor, finding.donor, self.in_donor_region) or [finding.donor]
-        finding.recipient_region = between(recipient, finding.recipient, self.in_region) or [finding.recipient]
+        finding.donor_region = part_behind(donor, finding.donor, self.in_donor_region) or [finding.donor]
+        finding.recipient_region = part_behind(recipient, finding.recipient, self.in_region) or [finding.recipient]
 
     def _before_views(self, side: object, i: int, region: set[int]) -> int:
         """Up to where the numbers were made that views only hand on."""
@@ -55,7 +55,7 @@ class Search:
         prints = self.matching.index.fingerprints if which is self.donor else self.matching.prints
         while which.is_view(i) and len(which.parents[i]) == 1:
             (parent,) = which.parents[i]
-            if parent not in region or not same(prints[parent], prints[i], self.matching.tolerance):
+            if parent not in region or not same_numbers(prints[parent], prints[i], self.matching.tolerance):
                 break
             i = parent
         return i
@@ -232,7 +232,7 @@ def distance(matching: Matching, j: int, i: int) -> float:
     one, other = matching.donor.values[j], matching.recipient.values[i]
     if one is None or other is None:
         return float("inf")
-    found = fit(one, other)
+    found = best_fit(one, other)
     return float("inf") if found is None else found.error
 
 

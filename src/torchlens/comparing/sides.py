@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..capture.records import Call, Value, argument_values
-from ..graph.sites import user_stack
+from ..graph.call_stacks import user_stack
 from ..log.model_log import ModelLog
 from ..log.op_log import OpLog
 from ..replay.float64 import Float64

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..capture.records import Value
-from .fingerprints import fingerprint, same
+from .fingerprints import fingerprint, same_numbers
 from .layouts import relative_error
 from .sides import Side
 
@@ -86,7 +86,7 @@ def _difference(donor: Side, recipient: Side, theirs: Value, own: Value) -> str:
     words = f"weights differ: {first[0]}'s {first[1]} and {second[0]}'s {second[1]}"
     if one.dim() == 2 and tuple(one.t().shape) == tuple(other.shape) and _equal(one.t(), other):
         return f"{words} (one is the other transposed)"
-    if same(fingerprint(one), fingerprint(other), _EQUAL) and one.reshape(-1).sort()[0].equal(
+    if same_numbers(fingerprint(one), fingerprint(other), _EQUAL) and one.reshape(-1).sort()[0].equal(
         other.reshape(-1).sort()[0]
     ):
         return f"{words} (the same numbers in another order)"

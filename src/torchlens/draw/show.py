@@ -15,8 +15,8 @@ from torch import nn
 from ..capture.session import modules_of
 from ..errors import LayerNotFoundError, near
 from ..selectors import Modules, Selection, modules_chosen
+from .draw_options import DrawOptions, check_writable
 from .notebook import in_notebook
-from .options import DrawOptions, check_writable
 from .output.formats import FORMATS
 from .output.render import check_renderer, render
 from .view.build import make_view

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ..errors import StoreError
 from ..words import counted, human_size
-from .plan import Plan, settle
+from .plan import StorePlan, settle
 from .progress import Progress
 from .run import Job
 from .shard import shard_numbers
@@ -16,7 +16,7 @@ from .storage import Storage
 class Begun(NamedTuple):
     """What is known when everything is settled."""
 
-    plan: Plan
+    plan: StorePlan
     done: frozenset[int]  # shards that are there already
     free: int | None  # bytes, before
     left_out: int  # parts of each sample that the model does not take

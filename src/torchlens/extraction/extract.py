@@ -15,7 +15,7 @@ from .begin import announce, begin
 from .inputs import Given
 from .on_ray import extract_on_ray
 from .progress import Progress
-from .run import Request
+from .run import ExtractRequest
 from .storage import storage_at
 from .store import Store
 
@@ -80,7 +80,9 @@ def extract(
     given = Given(
         inputs, _positive("batch_size", batch_size), preprocess, ids, bool(ragged), _one_of_two(on_error), random_seed
     )
-    request = Request(model, given, layers, reduce, _dtype(dtype), _positive("shard_rows", shard_rows), interventions)
+    request = ExtractRequest(
+        model, given, layers, reduce, _dtype(dtype), _positive("shard_rows", shard_rows), interventions
+    )
     is_mine = _part(part)
     storage, shown = storage_at(save_to), Progress(progress)
     try:

@@ -27,7 +27,7 @@ from .images import image_files, is_image_file, load_image, relative_ids, to_ten
 from .plan import Id
 
 E = TypeVar("E", bound=Exception)
-Wanted = Callable[[int], bool]
+IsWanted = Callable[[int], bool]
 Preprocess = Callable[[Any], Any]
 BATCH_SIZE = 64  # unless another one is asked for
 
@@ -51,7 +51,7 @@ class Source:
     replays = False  # must be read from the beginning to get to the middle
     batch_size: int
 
-    def batches(self, shard_rows: int, wanted: Wanted) -> Iterator[Batch]:
+    def batches(self, shard_rows: int, wanted: IsWanted) -> Iterator[Batch]:
         """The batches of each shard that is wanted, in order."""
         raise NotImplementedError
 
@@ -63,7 +63,7 @@ class Source:
         chosen = {index * total // number for index in range(number)}
         return self.batches(self.batch_size, chosen.__contains__)
 
-    def ranges(self, shard_rows: int, wanted: Wanted) -> Iterator[list[int]]:
+    def ranges(self, shard_rows: int, wanted: IsWanted) -> Iterator[list[int]]:
         """The rows of each batch, for what can be reached by number."""
         assert self.count is not None
         for shard, start in enumerate(range(0, self.count, shard_rows)):
@@ -128,7 +128,7 @@ def _source(given: Given) -> Source:
             raise ArgumentError("inputs: a dict holds tensors, all with the samples in dimension 0")
         return Samples(inputs, given)
     if isinstance(inputs, Iterable):
-        return Stream(inputs, given)
+        return SampleStream(inputs, given)
     raise ArgumentError(
         f"inputs: {type(inputs).__name__} can't be used; a tensor, Dataset, DataLoader, a folder or list of images, "
         "a list or any other iterable of samples can"
@@ -169,7 +169,7 @@ class Columns(Source):
             raise ArgumentError(f"inputs: the tensors have {sorted(lengths)} samples; all need as many")
         (self.count,) = lengths
 
-    def batches(self, shard_rows: int, wanted: Wanted) -> Iterator[Batch]:
+    def batches(self, shard_rows: int, wanted: IsWanted) -> Iterator[Batch]:
         for rows in self.ranges(shard_rows, wanted):
             value = _mapped(self._inputs, slice(rows[0], rows[-1] + 1))
             yield Batch(rows, [(rows, value)], some=lambda some: _mapped(self._inputs, some))
@@ -203,7 +203,7 @@ class Loading(Source):
         """The samples of these rows as a batch; where shapes differ, as several groups if that is allowed."""
         samples: dict[int, Any] = {}
         failed: dict[int, Exception] = {}
-        rng.begin(seed_of(self._seed, rows[0]))  # for a preprocess that draws
+        rng.seed_generators(seed_of(self._seed, rows[0]))  # for a preprocess that draws
         for row in rows:
             try:
                 samples[row] = self._preprocess(sample(row))
@@ -248,7 +248,7 @@ class Samples(Loading):
         self.count = len(samples)
         self.ids = ids
 
-    def batches(self, shard_rows: int, wanted: Wanted) -> Iterator[Batch]:
+    def batches(self, shard_rows: int, wanted: IsWanted) -> Iterator[Batch]:
         for rows in self.ranges(shard_rows, wanted):
             yield self._load(rows, self._samples.__getitem__)
 
@@ -281,7 +281,7 @@ class _Images:
         return load_image(self._files[row])
 
 
-class Stream(Loading):
+class SampleStream(Loading):
     """Samples one after another."""
 
     replays = True
@@ -292,7 +292,7 @@ class Stream(Loading):
         with suppress(TypeError):
             self.count = len(samples)  # type: ignore[arg-type]
 
-    def batches(self, shard_rows: int, wanted: Wanted) -> Iterator[Batch]:
+    def batches(self, shard_rows: int, wanted: IsWanted) -> Iterator[Batch]:
         return self._read(self._stream.rest(), shard_rows, wanted)
 
     def some_batches(self, rows: int) -> Iterator[Batch]:
@@ -300,7 +300,7 @@ class Stream(Loading):
             iter(self._stream.first(-(-rows // self.batch_size) * self.batch_size)), 1, lambda shard: True
         )
 
-    def _read(self, stream: Iterator[Any], shard_rows: int, wanted: Wanted) -> Iterator[Batch]:
+    def _read(self, stream: Iterator[Any], shard_rows: int, wanted: IsWanted) -> Iterator[Batch]:
         ahead = list(islice(stream, self.batch_size))
         for start in counting(0, self.batch_size):
             now, ahead = ahead, list(islice(stream, self.batch_size))
@@ -366,7 +366,7 @@ class Loader(Source):
         self.count = len(loader.dataset)  # type: ignore[arg-type]
         self._skips = given.on_error == "skip"
 
-    def batches(self, shard_rows: int, wanted: Wanted) -> Iterator[Batch]:
+    def batches(self, shard_rows: int, wanted: IsWanted) -> Iterator[Batch]:
         ranges = _Remembered(self.ranges(shard_rows, wanted))
         loaded = iter(_like(self._loader, ranges))
         while True:
@@ -433,13 +433,13 @@ class Batches(Source):
         self._preprocess = given.preprocess or _as_it_is
         self.batch_size = batch_size
 
-    def batches(self, shard_rows: int, wanted: Wanted) -> Iterator[Batch]:
+    def batches(self, shard_rows: int, wanted: IsWanted) -> Iterator[Batch]:
         return self._read(self._stream.rest(), shard_rows, wanted)
 
     def some_batches(self, rows: int) -> Iterator[Batch]:
         return self._read(iter(self._stream.first(-(-rows // self.batch_size))), 1, lambda shard: True)
 
-    def _read(self, stream: Iterator[Any], shard_rows: int, wanted: Wanted) -> Iterator[Batch]:
+    def _read(self, stream: Iterator[Any], shard_rows: int, wanted: IsWanted) -> Iterator[Batch]:
         nothing, start = object(), 0
         ahead = next(stream, nothing)
         while ahead is not nothing:
@@ -466,21 +466,21 @@ def _as_it_is(sample: Any) -> Any:
 
 def rows_in(value: Any) -> int:
     """How many samples a batch has: the size of its first tensor."""
-    for tensor in tensors_in(value):
+    for tensor in iter_tensors(value):
         if tensor.dim():
             return len(tensor)
     raise ArgumentError(f"inputs: there is no tensor in what the model is to be given, {type(value).__name__}")
 
 
-def tensors_in(value: Any) -> Iterator[Tensor]:
+def iter_tensors(value: Any) -> Iterator[Tensor]:
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, Mapping):
         for member in value.values():
-            yield from tensors_in(member)
+            yield from iter_tensors(member)
     elif isinstance(value, (tuple, list)):
         for member in value:
-            yield from tensors_in(member)
+            yield from iter_tensors(member)
 
 
 def seed_of(seed: int, row: int) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 from ..errors import ArgumentError, StoreError
 from .begin import Begun, announce, begin
 from .progress import Progress
-from .run import Request
+from .run import ExtractRequest
 from .shard import shard_numbers
 from .storage import Storage, storage_at
 
@@ -26,7 +26,7 @@ _CHUNK = 4  # shards at most that a worker gets at a time: it writes one while i
 
 
 def extract_on_ray(
-    request: Request,
+    request: ExtractRequest,
     storage: Storage,
     workers: int | None,
     num_gpus: float,
@@ -51,7 +51,7 @@ def extract_on_ray(
 class Worker:
     """What runs on another process or machine."""
 
-    def __init__(self, request: Request, where: str) -> None:
+    def __init__(self, request: ExtractRequest, where: str) -> None:
         self._request = request
         self._storage = storage_at(where)
 
@@ -70,7 +70,9 @@ class Worker:
 class _Crew:
     """The workers, and what each of them is doing."""
 
-    def __init__(self, ray: Any, request: Request, storage: Storage, workers: int | None, num_gpus: float) -> None:
+    def __init__(
+        self, ray: Any, request: ExtractRequest, storage: Storage, workers: int | None, num_gpus: float
+    ) -> None:
         self._ray, self._storage = ray, storage
         resources = ray.cluster_resources()
         self._size = workers or max(1, int(resources.get("GPU", 0) / num_gpus if num_gpus else resources.get("CPU", 1)))

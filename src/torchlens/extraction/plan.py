@@ -54,7 +54,7 @@ class LayerPlan:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StorePlan:
     """All that decides what is written."""
 
     format: int
@@ -105,7 +105,7 @@ class Plan:
         return "\n".join(lines)
 
 
-def read_plan(storage: Storage) -> Plan | None:
+def read_plan(storage: Storage) -> StorePlan | None:
     """The plan of a store; None if there is no store."""
     data = storage.read(PLAN)
     if data is None:
@@ -117,10 +117,10 @@ def read_plan(storage: Storage) -> Plan | None:
         raise StoreError(str(error)) from error
 
 
-def _plan(row: dict[str, Any]) -> Plan:
+def _plan(row: dict[str, Any]) -> StorePlan:
     if row["format"] != FORMAT:
         raise BundleError(f"it is of format {row['format']!r}, and this version reads {FORMAT}; a newer one may do")
-    plan = Plan(
+    plan = StorePlan(
         format=FORMAT,
         count=optional(integer, row["count"]),
         ids=optional(text, row["ids"]),
@@ -176,7 +176,7 @@ _DIFFERENCES = {
 }
 
 
-def settle(storage: Storage, plan: Plan, ids: Sequence[Id] | None) -> bool:
+def settle(storage: Storage, plan: StorePlan, ids: Sequence[Id] | None) -> bool:
     """Write the plan, or find that the store has the same; True if it was there. Raises if it has another."""
     is_new = storage.create(PLAN, plan.to_json())
     found = read_plan(storage)
@@ -192,7 +192,7 @@ def settle(storage: Storage, plan: Plan, ids: Sequence[Id] | None) -> bool:
     return not is_new
 
 
-def _difference(storage: Storage, old: Plan, new: Plan, ids: Sequence[Id] | None) -> str:
+def _difference(storage: Storage, old: StorePlan, new: StorePlan, ids: Sequence[Id] | None) -> str:
     told: list[str] = []
     if old.dtype != new.dtype:  # which is told once, and not of each layer
         old = replace(old, layers=tuple(replace(layer, dtype="") for layer in old.layers))

@@ -269,7 +269,7 @@ _BY_NAME: dict[str, Callable[[], Reduction]] = {"mean": mean, "max": max, "flatt
                                                 "last_token": last_token}  # fmt: skip
 
 
-def checked(given: Any) -> list[Reduction]:
+def checked_reductions(given: Any) -> list[Reduction]:
     """Reductions in turn, of what a user gave: one, its name, a list, or None."""
     if given is None:
         return []
@@ -280,7 +280,7 @@ def checked(given: Any) -> list[Reduction]:
             )
         return [_BY_NAME[given]()]
     if isinstance(given, (list, tuple)):
-        return [reduction for each in given for reduction in checked(each)]
+        return [reduction for each in given for reduction in checked_reductions(each)]
     if given in _BY_NAME.values() or given in (pool, random_projection):
         return [given()]
     if not callable(given):
@@ -290,7 +290,7 @@ def checked(given: Any) -> list[Reduction]:
     return [given]
 
 
-def described(reductions: Sequence[Reduction]) -> str:
+def described_reductions(reductions: Sequence[Reduction]) -> str:
     """How a store remembers reductions: ours as they print, a function by its name and a hash of its code."""
     return ", ".join(described_function(reduction) for reduction in reductions)
 

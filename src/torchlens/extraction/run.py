@@ -17,16 +17,16 @@ from ..capture.changes import between
 from ..errors import ArgumentError, LayerNotFoundError, StoreError, TorchLensError, near
 from ..log.model_log import ModelLog
 from ..words import counted
-from . import edited
+from . import edited_run
 from . import reduce as reductions
+from .chosen_layers import Calling, Forward, WantedValue, resolve_layers
 from .fit import Unfitted, fit
 from .inputs import Batch, Given, Source, blamed, noted, row_words, rows_in, seed_of, source_of
-from .layers import Calling, Forward, Wanted, resolve
 from .plan import (
     FORMAT,
     Id,
     LayerPlan,
-    Plan,
+    StorePlan,
     hash_of_ids,
     hash_of_modes,
     hash_of_tensors,
@@ -34,18 +34,18 @@ from .plan import (
     shard_rows_for,
 )
 from .reduce import Reduction
-from .shard import shard_name
+from .shard import shard_path
 from .storage import Storage
 from .writer import Building, Writer
 
 T = TypeVar("T")
 
-Values = dict[str, Tensor]
-Running = Forward | edited.EditedForward
+TensorsByName = dict[str, Tensor]
+Running = Forward | edited_run.EditedForward
 
 
 @dataclass(frozen=True)
-class Request:
+class ExtractRequest:
     """What a user asked for, checked: all that a worker on another machine needs."""
 
     model: Any  # or what makes one
@@ -64,7 +64,7 @@ class Request:
 class Job:
     """A request with its model, its inputs and its plan: able to compute shards."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: ExtractRequest) -> None:
         self.request = request
         given = request.given
         inputs = given.inputs() if _is_factory(given.inputs) else given.inputs
@@ -75,12 +75,12 @@ class Job:
         self._base: ModelLog | None = None  # in which interventions look up labels, where the light path can't edit
         self.wanted, self.reductions, self.plan = quietly(self._settle)
 
-    def _settle(self) -> tuple[list[Wanted], dict[str, list[Reduction]], Plan]:
+    def _settle(self) -> tuple[list[WantedValue], dict[str, list[Reduction]], StorePlan]:
         batch = next(self.source.some_batches(1), None)
         if batch is None:
             raise ArgumentError("there are no inputs")
         rows, args, kwargs, wanted, values = self._try_first(batch)
-        reduces = {each.name: reductions.checked(_of(each, self.request.reduce)) for each in wanted}
+        reduces = {each.name: reductions.checked_reductions(_of(each, self.request.reduce)) for each in wanted}
         _check_keys(self.request.reduce, wanted)
         self._check_rows_first(wanted, reduces, values, rows, batch)
         for name, value in values.items():
@@ -88,7 +88,7 @@ class Job:
         small = {name: _reduced(name, value, reduces[name], args, kwargs) for name, value in values.items()}
         return wanted, reduces, self._plan(wanted, small, (args, kwargs))
 
-    def _try_first(self, batch: Batch) -> tuple[list[int], list[Any], dict[str, Any], list[Wanted], Values]:
+    def _try_first(self, batch: Batch) -> tuple[list[int], list[Any], dict[str, Any], list[WantedValue], TensorsByName]:
         """Run the first batch; or, if samples that fail are to be skipped, the first of its samples that does not."""
         if not batch.groups:
             raise StoreError(
@@ -101,9 +101,9 @@ class Job:
         for attempt, (rows, value) in enumerate(tries, 1):
             args, kwargs = self.calling(value)
             try:
-                rng.begin(seed_of(self.request.given.seed, rows[0]))
+                rng.seed_generators(seed_of(self.request.given.seed, rows[0]))
                 wanted = self._resolve(args, kwargs)
-                rng.begin(seed_of(self.request.given.seed, rows[0]))
+                rng.seed_generators(seed_of(self.request.given.seed, rows[0]))
                 with self.forward(wanted) as forward:
                     values = forward(args, kwargs)
                 return rows, args, kwargs, forward.wanted, values
@@ -114,26 +114,26 @@ class Job:
                     raise blamed(error, f"running the first batch, from {row_words(self.ids, rows[0])} on") from None
         raise AssertionError
 
-    def _resolve(self, args: list[Any], kwargs: dict[str, Any]) -> list[Wanted]:
+    def _resolve(self, args: list[Any], kwargs: dict[str, Any]) -> list[WantedValue]:
         layers, interventions, self._base = self.request.layers, self.request.interventions, None
-        if interventions is None or edited.are_light(self.model, interventions):
-            wanted = resolve(self.model, args, kwargs, layers, interventions)
+        if interventions is None or edited_run.are_light(self.model, interventions):
+            wanted = resolve_layers(self.model, args, kwargs, layers, interventions)
             if not any(each.is_edited_later for each in wanted):
                 return wanted
-        wanted, self._base = edited.resolve_edited(self.model, args, kwargs, layers, interventions)
+        wanted, self._base = edited_run.resolve_edited(self.model, args, kwargs, layers, interventions)
         return wanted
 
-    def forward(self, wanted: list[Wanted]) -> Running:
+    def forward(self, wanted: list[WantedValue]) -> Running:
         """What runs batches."""
         if self._base is None:
             return Forward(self.model, wanted, self.request.interventions)
-        return edited.EditedForward(self.model, wanted, self.request.interventions, self._base)
+        return edited_run.EditedForward(self.model, wanted, self.request.interventions, self._base)
 
     def _check_rows_first(
         self,
-        wanted: list[Wanted],
+        wanted: list[WantedValue],
         reduces: Mapping[str, list[Reduction]],
-        values: Values,
+        values: TensorsByName,
         rows: list[int],
         batch: Batch,
     ) -> None:
@@ -150,15 +150,15 @@ class Job:
             if not reduces[name] and values[name].dim() and len(values[name]) == len(rows) and len(value) != 1:
                 raise _not_rows_first(name, value, 1)
 
-    def _plan(self, wanted: list[Wanted], small: Values, inputs: Any) -> Plan:
+    def _plan(self, wanted: list[WantedValue], small: TensorsByName, inputs: Any) -> StorePlan:
         request, given, source = self.request, self.request.given, self.source
         layers = tuple(self._layer(each, small[each.name]) for each in wanted)
         row_bytes = sum(layer.row_bytes for layer in layers) or sum(v[0].nbytes for v in small.values())
-        return Plan(
+        return StorePlan(
             format=FORMAT,
             model=type(self.model).__name__,
             weights=hash_of_weights(self.model),
-            interventions=edited.described(request.interventions),
+            interventions=edited_run.described_interventions(request.interventions),
             inputs=hash_of_tensors(_leaves(inputs)),
             count=source.count,
             ids=hash_of_ids(self.ids) if self.ids is not None else None,
@@ -174,7 +174,7 @@ class Job:
             torch=torch.__version__,
         )
 
-    def _layer(self, wanted: Wanted, value: Tensor) -> LayerPlan:
+    def _layer(self, wanted: WantedValue, value: Tensor) -> LayerPlan:
         asked = self.request.dtype if self.request.dtype is not None and value.is_floating_point() else value.dtype
         if asked not in DTYPES:
             raise ArgumentError(f"{wanted.name} is of type {asked}, which no safetensors file can hold")
@@ -185,7 +185,7 @@ class Job:
             position=wanted.position,
             shape=None if self.request.given.ragged else tuple(value.shape[1:]),
             dtype=DTYPES[asked],
-            reduce=reductions.described(reductions.checked(_of(wanted, self.request.reduce))),
+            reduce=reductions.described_reductions(reductions.checked_reductions(_of(wanted, self.request.reduce))),
         )
 
     def fit(self, storage: Storage) -> None:
@@ -198,7 +198,7 @@ class Job:
         """Compute and write the shards that are wanted and not there yet; returns their numbers."""
 
         def is_due(shard: int) -> bool:
-            return wanted(shard) and not storage.has(shard_name(shard))
+            return wanted(shard) and not storage.has(shard_path(shard))
 
         return quietly(partial(self._run, storage, is_due, advance))
 
@@ -236,7 +236,7 @@ class Job:
 
     def _computed(
         self, rows: list[int], value: Any, batch: Batch, forward: Running, failed: dict[int, Exception]
-    ) -> tuple[list[int], Values]:
+    ) -> tuple[list[int], TensorsByName]:
         """The values of rows that run together; where samples may be skipped, without those that raise alone."""
         try:
             return rows, self.values(rows, value, forward)
@@ -266,19 +266,21 @@ class Job:
                     break
         return found
 
-    def values(self, rows: list[int], value: Any, forward: Running, places: Mapping[str, int] | None = None) -> Values:
+    def values(
+        self, rows: list[int], value: Any, forward: Running, places: Mapping[str, int] | None = None
+    ) -> TensorsByName:
         """The reduced values of rows that run together; with `places`, reduced only so far."""
         args, kwargs = self.calling(value)
         if rows_in([args, list(kwargs.values())]) != len(rows):
             raise ArgumentError(
                 f"inputs: {rows_in(value)} samples came where {len(rows)} were expected, at row {rows[0]}"
             )
-        rng.begin(seed_of(self.request.given.seed, rows[0]))
+        rng.seed_generators(seed_of(self.request.given.seed, rows[0]))
         values = forward(args, kwargs)
         reduces = {name: self.reductions[name][: places[name] if places is not None else None] for name in values}
         return {name: _reduced(name, values[name], reduces[name], args, kwargs) for name in values}
 
-    def _check_shapes(self, values: Values, rows: list[int]) -> None:
+    def _check_shapes(self, values: TensorsByName, rows: list[int]) -> None:
         for layer in self.plan.layers:
             value = values[layer.name]
             if len(value) != len(rows):
@@ -364,14 +366,14 @@ def _shard_rows(asked: int | None, row_bytes: int, source: Source) -> int:
 # ---- values -------------------------------------------------------------------------------------------------
 
 
-def _of(wanted: Wanted, reduce: Any) -> Any:
+def _of(wanted: WantedValue, reduce: Any) -> Any:
     """The reduction that was asked for a layer: by its name, by the selector that chose it, or for all."""
     if not isinstance(reduce, Mapping):
         return reduce
     return reduce.get(wanted.name, reduce.get(wanted.selector))
 
 
-def _check_keys(reduce: Any, wanted: list[Wanted]) -> None:
+def _check_keys(reduce: Any, wanted: list[WantedValue]) -> None:
     known = {each.name for each in wanted} | {each.selector for each in wanted}
     for key in reduce if isinstance(reduce, Mapping) else ():
         if key not in known:

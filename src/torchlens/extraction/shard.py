@@ -27,7 +27,7 @@ _TORCH_TYPES = {name: dtype for dtype, name in DTYPES.items()}
 _LARGEST_HEADER = 100_000_000
 
 
-def shard_name(number: int) -> str:
+def shard_path(number: int) -> str:
     return f"{FOLDER}/{number:06d}.safetensors"
 
 

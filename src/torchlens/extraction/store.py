@@ -18,8 +18,8 @@ from ..bundle.hashing import hash_of
 from ..errors import ArgumentError, LayerNotFoundError, StoreError, near
 from ..words import counted, ranges
 from .handover import Handover
-from .plan import IDS, PLAN, Id, LayerPlan, Plan, read_ids, read_plan
-from .shard import Shard, numpy_type, shard_name, shard_numbers
+from .plan import IDS, PLAN, Id, LayerPlan, StorePlan, read_ids, read_plan
+from .shard import Shard, numpy_type, shard_numbers, shard_path
 from .storage import Storage, storage_at
 from .writer import shapes_name
 
@@ -64,7 +64,7 @@ class Store(Handover):
         if plan is None:
             raise StoreError(f"{storage.where} holds no store; tl.extract(..., save_to={storage.where!r}) makes one")
         self.path = storage.where
-        self.plan: Plan = plan
+        self.plan: StorePlan = plan
         self._storage = storage
         self._open: OrderedDict[int, Shard] = OrderedDict()
         self._layers = {layer.name: layer for layer in plan.layers}
@@ -193,7 +193,7 @@ class Store(Handover):
     def _shard(self, number: int) -> Shard:
         shard = self._open.pop(number, None)
         if shard is None:
-            shard = Shard(self._storage, shard_name(number))
+            shard = Shard(self._storage, shard_path(number))
             expected = self.plan.rows_of(number)
             if shard.about.start != expected.start or shard.about.stop > expected.stop:
                 raise StoreError(f"{self.path}/{shard.name} says that it holds other rows than its name")
@@ -216,7 +216,7 @@ class Store(Handover):
             except StoreError as error:
                 problems.append(str(error))
         if shards is None:
-            problems += [f"{self.path}/{shard_name(number)} is missing" for number in self.missing]
+            problems += [f"{self.path}/{shard_path(number)} is missing" for number in self.missing]
             if not self._known[1]:
                 problems.append("the inputs did not come to their end yet")
             try:

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .plan import LayerPlan, Plan
-from .shard import About, encode, shard_name
+from .plan import LayerPlan, StorePlan
+from .shard import About, encode, shard_path
 from .storage import Storage
 
 SLOTS = 4
@@ -26,7 +26,7 @@ Slot = dict[str, Tensor]
 class Building:
     """The rows of one shard, as far as they are computed."""
 
-    def __init__(self, plan: Plan, number: int, slot: Slot) -> None:
+    def __init__(self, plan: StorePlan, number: int, slot: Slot) -> None:
         self.number = number
         self.slot = slot
         self._plan = plan
@@ -117,7 +117,7 @@ class Writer:
             building, stop, last = item
             try:
                 if self._failure is None:
-                    self._storage.put(shard_name(building.number), building.finished(stop, last))
+                    self._storage.put(shard_path(building.number), building.finished(stop, last))
                     self.written.append(building.number)
             except BaseException as error:  # shown to the one who builds
                 self._failure = error

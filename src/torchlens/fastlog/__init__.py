@@ -5,12 +5,12 @@
 Record(relu_1_2  f32[5,5]  pass 0)
 """
 
-from .context import RecordContext
 from .preview import Preview, dry_run
+from .record_context import RecordContext
 from .recorder import Recorder, record
 from .recording import Record, Recording
+from .recording_files import load, recover
 from .spec import CaptureSpec
-from .storage import load, recover
 
 __all__ = [
     "CaptureSpec",

@@ -13,7 +13,7 @@ from ..capture.keeping import Keeper
 from ..capture.naming import depends_on_site, layer_type_at
 from ..capture.records import Site, facts_of
 from ..errors import ArgumentError, TorchLensError
-from ..selectors import described
+from ..selectors import selector_text
 from .context import context_of
 from .events import NO_HISTORY, Event, Frame, History, Name, Rollout, Tally, new_event
 from .recording import Record
@@ -256,7 +256,7 @@ def failure_of(rules: Rules, event: Event, raised: Exception) -> TorchLensError:
     """What to tell the user when something of his raised."""
     if isinstance(raised, TorchLensError):
         return raised
-    asked = [f"{rule.argument} {described(p)}" for rule in rules.all_rules for p in rule.predicates]
+    asked = [f"{rule.argument} {selector_text(p)}" for rule in rules.all_rules for p in rule.predicates]
     what = f"the predicate {' or '.join(asked)}" if asked else "keeping a record"
     error = ArgumentError(f"{what} raised {type(raised).__name__} for {event.label}: {raised}")
     error.__cause__ = raised

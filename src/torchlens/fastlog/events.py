@@ -75,7 +75,7 @@ class Event(NamedTuple):
         if self.name is None:
             assert self.frame is not None
             return self.frame.label
-        return label_of(self.name)
+        return event_label(self.name)
 
     @property
     def func_name(self) -> str | None:
@@ -85,7 +85,7 @@ class Event(NamedTuple):
 
     def parent_labels(self) -> tuple[str, ...]:
         parents = self.parents() if callable(self.parents) else self.parents
-        return tuple(dict.fromkeys(p if isinstance(p, str) else label_of(p) for p in parents))
+        return tuple(dict.fromkeys(p if isinstance(p, str) else event_label(p) for p in parents))
 
     def module_stack(self) -> tuple[str, ...]:
         stack, frame = [], self.frame
@@ -129,6 +129,6 @@ Snapshot = tuple[tuple[Event, ...], tuple[Event, ...]]
 NO_HISTORY: Snapshot = ((), ())
 
 
-def label_of(name: Name) -> str:
+def event_label(name: Name) -> str:
     tally, count, total = name
     return f"{tally.layer_type}_{count}_{total}"

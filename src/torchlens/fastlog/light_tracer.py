@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 
 from .._torch import UninitializedTensorMixin, inside_compiled, no_torch_function
-from ..capture.calls import NO_SUBCLASS, TENSOR_ONLY, Progress, TorchCalls
+from ..capture.calls import NO_SUBCLASS, TENSOR_ONLY, RunProgress, TorchCalls
 from ..capture.changes import Changes, begin_or_undo
 from ..capture.containers import PLAIN, all_plain, flat_tensors, tensors_in
 from ..capture.functions import KNOWN, Function
@@ -30,8 +30,8 @@ from ..capture.surroundings import captured
 from ..capture.tensor_memory import own_memory
 from ..errors import ArgumentError
 from .collector import Collector, Stopped
-from .edits import ModuleEdits
 from .events import Event, Frame, Name, Rollout, new_event, new_frame
+from .module_edits import ModuleEdits
 from .spec import check_training
 
 #: What is no parent and holds none.
@@ -42,7 +42,7 @@ _NO_PARENTS = PLAIN | {Parameter}
 _UNKNOWN: tuple[Any, Any, Any] = (lambda: None, None, None)
 
 #: A tensor, its name, and its shape, type and device if these were looked at.
-Named = tuple[ref[Tensor], Name, "Facts | None"]
+NamedTensor = tuple[ref[Tensor], Name, "Facts | None"]
 
 
 class LightTracer(TorchCalls):
@@ -62,7 +62,7 @@ class LightTracer(TorchCalls):
         self.collector = collector
         self.edits = edits
         self.keeper = collector.keeper
-        self.known: dict[int, Named] = {}  # by id
+        self.known: dict[int, NamedTensor] = {}  # by id
         self.frame: Frame | None = None  # the running module call
         self.buffers: dict[int, Tensor] = {}  # of the model, by id
         self.passes = 0
@@ -110,7 +110,7 @@ class LightTracer(TorchCalls):
         self.stop()
         self.end()
         # A thread that the model has left running has the old one, which tells it that the pass is over.
-        self.progress = Progress()
+        self.progress = RunProgress()
         if self.collector.kept > self._kept_before:
             with no_torch_function():
                 give_own_memory(entry[0] for entry in self.known.values())

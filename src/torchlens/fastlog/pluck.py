@@ -18,7 +18,7 @@ from ..log.apply_selection import apply_selection
 from ..log.interventions import live_edits, run_before
 from ..log.model_log import ModelLog
 from ..options import Options
-from ..selectors import Returned, Selection, compile, described, is_several
+from ..selectors import Returned, Selection, compile, is_several, selector_text
 from ..words import counted
 from .recorder import Recorder
 from .recording import Record
@@ -68,7 +68,7 @@ def _from_modules(
     infos = modules_of(model).infos
     wanted = [f"{infos[min(kind.numbers)].address or 'self'}:{kind.call or 1}" for kind in modules]
     if random_seed is not None:
-        rng.begin(Options.checked(random_seed=random_seed).random_seed)
+        rng.seed_generators(Options.checked(random_seed=random_seed).random_seed)
     recorder = Recorder(model, keep_module=wanted, stop_after=wanted)
     between(recorder.open, partial(recorder.log, input_args, input_kwargs), recorder.close)
     by_label = recorder.finish().by_label
@@ -77,7 +77,10 @@ def _from_modules(
 
 def _result(kind: Returned, records: Sequence[Record]) -> Tensor:
     """The tensor that is meant, among those that a module call returned."""
-    said, tensors = described(kind.said), [record.activation for record in records if record.activation is not None]
+    said, tensors = (
+        selector_text(kind.said),
+        [record.activation for record in records if record.activation is not None],
+    )
     if not records:
         raise LayerNotFoundError(f"nothing is chosen by {said}: the module was not called so often")
     if not tensors:
@@ -105,7 +108,7 @@ def _from_log(
     recording, error, chooser = run_traced(model, args, kwargs, options, observers=observers)
     if error is not None:
         raise error
-    log = ModelLog(recording)
+    log = ModelLog(recording, options)
     if edits is not None:
         edits.finish(lambda: log.graph)
     apply_selection(log, chooser)
@@ -116,7 +119,7 @@ def _from_log(
         places = log._lookup.chosen(Selection((selector,)), "layers") if numbered else log._lookup.single(selector)
         if len(places) > 1:
             label = log.graph.label(places[0])
-            said = described(selector)
+            said = selector_text(selector)
             raise ArgumentError(f"{said} means {len(places)} operations; ask for one of them, such as {label!r}")
         value = log.graph.entries[places[0]].saved
         assert value is not None

@@ -23,8 +23,8 @@ from ..options import Options
 from ..selectors import YES, Modules, Seen
 from ..words import counted, human_size, shape_words
 from .collector import Collector, failure_of
-from .context import FIELDS, RecordContext
 from .events import Event, History, Name
+from .record_context import FIELDS, RecordContext
 from .recorder import check_history_size, run_once
 from .recording import data_frame
 from .rules import Rules

@@ -30,15 +30,15 @@ from ..intervene.live import LiveEdits
 from ..log.interventions import live_edits, run_before
 from ..log.model_log import ModelLog
 from ..options import Options
-from ..selectors import Selector, described, near_names
+from ..selectors import Selector, near_names, selector_text
 from .collector import Collector, Stopped
-from .edits import ModuleEdits
 from .events import Rollout
 from .light_tracer import LightTracer
+from .module_edits import ModuleEdits
 from .recording import Record, Recording
+from .recording_files import RecordStream, check_sample, check_storage
 from .rules import Rules
 from .spec import CaptureSpec, check_training
-from .storage import RecordStream, check_sample, check_storage
 from .structural import Watch
 
 
@@ -102,7 +102,7 @@ def record(
     )
     history_size = check_history_size(history_size)
     check_storage(save_to, keep_in_memory, train_mode)
-    with Sink(type(inside_compiled(model)).__name__, save_to, keep_in_memory) as kept:
+    with RecordSink(type(inside_compiled(model)).__name__, save_to, keep_in_memory) as kept:
         collector = Collector(rules, Keeper(), history_size, kept.add)
         before = partial(run_before, model, None, args, kwargs, options)
         edits = live_edits(model, interventions, base, allow_change, before)
@@ -117,7 +117,7 @@ def record(
     return recording
 
 
-class Sink:
+class RecordSink:
     """Where records go: memory, a folder, or both."""
 
     def __init__(self, model_name: str, save_to: str | os.PathLike[str] | None, keep_in_memory: bool) -> None:
@@ -140,7 +140,7 @@ class Sink:
                 raise
         return Recording(self._model_name, self.records, passes, warnings)
 
-    def __enter__(self) -> Sink:
+    def __enter__(self) -> RecordSink:
         return self
 
     def __exit__(self, *raised: Any) -> None:
@@ -179,7 +179,7 @@ def _nothing_chosen(argument: str, selector: Selector, structure: Trace) -> Laye
         hint = near_names(selector, graph)
         if selector in graph.layer_numbers:
             hint = "; fastlog counts operations as they come, without finding those that are passes of one layer"
-    return LayerNotFoundError(f"{argument}: nothing is chosen by {described(selector)}{hint}")
+    return LayerNotFoundError(f"{argument}: nothing is chosen by {selector_text(selector)}{hint}")
 
 
 def _log_of(structure: Trace) -> ModelLog:
@@ -239,7 +239,7 @@ class Recorder:
         self._history_size = check_history_size(history_size)
         self._save_to = save_to
         self._keep_in_memory = keep_in_memory
-        self._kept: Sink | None = None
+        self._kept: RecordSink | None = None
         self._tracer: LightTracer | None = None
         self._thread: int | None = None
         self._block = Changes([])
@@ -253,7 +253,7 @@ class Recorder:
         """Begin to look at the calls of the model, at most as long as this frame runs."""
         if self._tracer is not None:
             raise ArgumentError("a Recorder is for one with-block; make another one for the next")
-        self._kept = Sink(type(inside_compiled(self._model)).__name__, self._save_to, self._keep_in_memory)
+        self._kept = RecordSink(type(inside_compiled(self._model)).__name__, self._save_to, self._keep_in_memory)
         collector = Collector(self._rules, Keeper(), self._history_size, self._kept.add)
         self._tracer = LightTracer(self._model, collector, self._edits)
         self._thread = threading.get_ident()
@@ -272,7 +272,9 @@ class Recorder:
         assert self._tracer is not None
         passes = self._tracer.passes
         unmatched = [*self._rules.op.unmatched(), *self._rules.module.unmatched()]
-        said = [f"nothing was chosen by {described(selector)}" for selector in unmatched] + never_stopped(self._rules)
+        said = [f"nothing was chosen by {selector_text(selector)}" for selector in unmatched] + never_stopped(
+            self._rules
+        )
         # What was recorded before an exception of the user's is whole, and is kept.
         for warning in self.finish(said if passes and raised[0] is None else []).warnings:
             warnings.warn(warning, FidelityWarning, stacklevel=2)
@@ -375,6 +377,6 @@ def check_history_size(size: Any) -> int:
 def never_stopped(rules: Rules) -> list[str]:
     missing = [*rules.stop.unmatched(), *(p for p in rules.stop.predicates if p not in rules.stop.matched)]
     return [
-        f"stop_after: nothing was chosen by {described(selector)}; the forward pass ran to its end"
+        f"stop_after: nothing was chosen by {selector_text(selector)}; the forward pass ran to its end"
         for selector in missing
     ]

@@ -16,8 +16,8 @@ from torch import Tensor
 from ..capture.records import Stored, facts_of
 from ..errors import ArgumentError, BundleError, LayerNotFoundError, PassNeededError, near
 from ..words import counted, human_size, tensor_words
-from .context import FIELDS, RecordContext
 from .events import NO_HISTORY, Event, Snapshot
+from .record_context import FIELDS, RecordContext
 
 if TYPE_CHECKING:
     from typing_extensions import Self

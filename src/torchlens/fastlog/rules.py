@@ -26,13 +26,13 @@ from ..selectors import (
     Selector,
     Word,
     compile,
-    described,
+    selector_text,
 )
-from .context import RecordContext
-from .events import Event, Frame, History, Name, label_of
+from .events import Event, Frame, History, Name, event_label
+from .record_context import RecordContext
 from .spec import AS_IT_IS, CaptureSpec, as_spec
 
-Predicate = Callable[[RecordContext], Any]
+ContextPredicate = Callable[[RecordContext], Any]
 
 
 class Rule:
@@ -48,7 +48,7 @@ class Rule:
         elif wanted is not None and wanted is not False:
             matcher = compile(Selection.checked(wanted, argument), modules, argument, modules_only=modules_only)
         alone = {kind: kind.predicates()[0] for kind in matcher.kinds if kind.said in kind.predicates()}
-        self.predicates: list[Predicate] = list(alone.values())  # what they return says how to keep a value
+        self.predicates: list[ContextPredicate] = list(alone.values())  # what they return says how to keep a value
         self.kinds = [kind for kind in matcher.kinds if kind not in alone]
         self.modules_asked: set[int] = set()  # whose calls matter
         self.matched: set[Any] = set()  # the kinds and predicates that have chosen something
@@ -64,14 +64,14 @@ class Rule:
     def _add_modules(self, kind: Kind, total: int) -> None:
         numbers = set(range(total)) if kind.predicates() else kind.modules(total)
         if not numbers:
-            raise LayerNotFoundError(f"{self.argument}: {described(kind.said)}: the model has no such module")
+            raise LayerNotFoundError(f"{self.argument}: {selector_text(kind.said)}: the model has no such module")
         self.modules_asked |= numbers
 
     def _add_operations(self, kind: Kind) -> None:
         self.modules_asked |= kind.modules_asked()
         if kind.needs_graph:
             raise ArgumentError(
-                f"{self.argument}: {described(kind.said)} can be decided only when the whole graph is known; "
+                f"{self.argument}: {selector_text(kind.said)} can be decided only when the whole graph is known; "
                 "log_forward_pass(..., layers_to_save=...) takes it, and here a module's call such as 'fc:2'"
             )
 
@@ -128,12 +128,12 @@ class Rule:
         self.matched.update(found)
         return bool(found)
 
-    def _answer_of(self, event: Event, history: History, predicate: Predicate) -> Answer:
+    def _answer_of(self, event: Event, history: History, predicate: ContextPredicate) -> Answer:
         """Of a predicate in a combination."""
         given = predicate(RecordContext(event, history))
         if given is not None and not isinstance(given, bool):
             raise ArgumentError(
-                f"{self.argument}: in a combination the predicate {described(predicate)} returns True or False, "
+                f"{self.argument}: in a combination the predicate {selector_text(predicate)} returns True or False, "
                 f"not {given!r} as for {event.label}"
             )
         return YES if given else NO
@@ -152,7 +152,7 @@ class Rule:
         else:
             calls = self._returned.setdefault(name[2], [])
             calls.append(call)
-            seen = Seen(name[0].layer_type, label_of(name), name[2], calls, asked=asked)
+            seen = Seen(name[0].layer_type, event_label(name), name[2], calls, asked=asked)
         found = [kind for kind in self.kinds if kind.answer(seen) == YES]
         for kind in found:
             if kind in self._namesakes and name is not None:
@@ -179,11 +179,11 @@ class Rule:
             answer = None if given is None else answer
         return answer
 
-    def checked(self, given: Any, predicate: Predicate, event: Event) -> Any:
+    def checked(self, given: Any, predicate: ContextPredicate, event: Event) -> Any:
         """What a predicate has answered, if it is an answer."""
         if given is not None and not isinstance(given, (bool, CaptureSpec)):
             raise ArgumentError(
-                f"{self.argument}: the predicate {described(predicate)} returned {given!r} for {event.label}; "
+                f"{self.argument}: the predicate {selector_text(predicate)} returned {given!r} for {event.label}; "
                 "True, False, None (the default) or a CaptureSpec can be returned"
             )
         return given

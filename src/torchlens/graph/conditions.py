@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..capture.functions import HIDDEN_READS
 from ..capture.naming import frames, is_library_code
-from ..capture.records import Event
+from ..capture.records import ReadEvent
 from ..statements import Statement, find_statement
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _NO_TESTS = {"_local_scalar_dense", *HIDDEN_READS}
 class Condition:
     """One time that a tensor decided something."""
 
-    event: Event
+    event: ReadEvent
     statement: Statement
     places: tuple[int, ...]  # the entries that were asked
 
@@ -70,7 +70,7 @@ def _seen(graph: Graph) -> list[Condition]:
     return found
 
 
-def _places(graph: Graph, event: Event) -> tuple[int, ...]:
+def _places(graph: Graph, event: ReadEvent) -> tuple[int, ...]:
     return tuple([graph.place[v.index] for v in event.values if v.role != "param" and v.index in graph.place])
 
 

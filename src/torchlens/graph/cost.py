@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-Shape = Sequence[int]
+TensorShape = Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class FormulaCall:
     name: str
     args: Sequence[Any]
     kwargs: Mapping[str, Any]
-    outputs: Sequence[Shape]
+    outputs: Sequence[TensorShape]
 
     def arg(self, position: int, *names: str, default: Any = None) -> Any:
         """The argument at this position, or else under one of these names."""
@@ -123,7 +123,7 @@ def unregister_formula(name: str) -> None:
     del _formulas[name]
 
 
-def count(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Sequence[Shape]) -> Cost:
+def count(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], outputs: Sequence[TensorShape]) -> Cost:
     """Cost of one call `name(*args, **kwargs)` that returned tensors of the shapes `outputs`.
 
     >>> import torch

@@ -37,7 +37,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from .cost import Cost, Formula, FormulaCall, Shape, UnfamiliarCall, is_tensor, register_formula
+from .cost import Cost, Formula, FormulaCall, TensorShape, UnfamiliarCall, is_tensor, register_formula
 
 
 def _tensors(*values: Any) -> list[Any]:
@@ -47,7 +47,7 @@ def _tensors(*values: Any) -> list[Any]:
 
 
 def _numel(*values: Any) -> int:
-    shapes: list[Shape] = [tensor.shape for tensor in _tensors(*values)]
+    shapes: list[TensorShape] = [tensor.shape for tensor in _tensors(*values)]
     return sum(math.prod(shape) for shape in shapes)
 
 
@@ -138,7 +138,7 @@ def _einsum(call: FormulaCall) -> Cost:
     return total
 
 
-def _einsum_terms(equation: str, shapes: Sequence[Shape]) -> tuple[list[dict[Any, int]], set[Any]]:
+def _einsum_terms(equation: str, shapes: Sequence[TensorShape]) -> tuple[list[dict[Any, int]], set[Any]]:
     """Sizes by label for each operand, and the labels of the result. Size 1 broadcasts, so it is left out."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     labels = [_labels(term, len(shape)) for term, shape in zip(left.split(","), shapes, strict=True)]

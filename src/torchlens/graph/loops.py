@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .program import Ints, Program, number_by_first_use, ranges
+from .program import Ints, Program, joined_ranges, number_by_first_use
 
 # Loops with a body of up to this many operations are searched exhaustively, one array comparison per length.
 EXHAUSTIVE_PERIOD = 64
@@ -139,12 +139,12 @@ class _LoopFinder:
         firsts, lengths = self._equal_stretches(period)
         if not len(firsts):
             return []
-        before = ranges(firsts, lengths)  # the operations that are repeated one period later
+        before = joined_ranges(firsts, lengths)  # the operations that are repeated one period later
         earliest = np.repeat(firsts, lengths)
         counts = self.program.heads[before + 1] - self.program.heads[before]
         which = np.repeat(np.arange(len(before)), counts)
-        old = self.program.sources[ranges(self.program.heads[before], counts)]
-        new = self.program.sources[ranges(self.program.heads[before + period], counts)]
+        old = self.program.sources[joined_ranges(self.program.heads[before], counts)]
+        new = self.program.sources[joined_ranges(self.program.heads[before + period], counts)]
         limit = np.where(new - old == period, 0, np.maximum(old, new - period) + 1)
         if period == 1:
             another_operand = (new != old) & (new != before[which])

@@ -36,7 +36,7 @@ class Edges(NamedTuple):
     def into(self, nodes: Ints) -> Edges:
         """The edges into these nodes alone, in their order."""
         counts = self.counts[nodes]
-        return Edges.of(counts, self.sources[ranges(self.heads[nodes], counts)])
+        return Edges.of(counts, self.sources[joined_ranges(self.heads[nodes], counts)])
 
     def among(self, nodes: Ints) -> Edges:
         """The edges from and to these nodes, which are numbered anew."""
@@ -98,7 +98,7 @@ def ranks(values: Ints) -> Ints:
     return found
 
 
-def ranges(starts: Ints, counts: Ints) -> Ints:
+def joined_ranges(starts: Ints, counts: Ints) -> Ints:
     """Join the ranges [start, start + count) into one array."""
     ends = np.cumsum(counts)
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)

@@ -7,6 +7,6 @@ path.py         does the edited run follow its base up to the last site?
 live.py         edits while the model runs: an observer of the capture
 offline.py      edits of a finished log: what lies downstream is computed again
 again.py        the edits of a log once more, for validation and replay
-data.py         edits as plain data, for files
+edit_data.py    edits as plain data, for files
 sweep.py        many places, one edit at a time; heatmap.py draws what they did
 """

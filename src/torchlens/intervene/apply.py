@@ -11,17 +11,17 @@ from torch.nn import Parameter
 from ..capture.functions import OUTPUT
 from ..capture.records import Applied, Trace, Value, argument_values, facts_of
 from ..errors import ArgumentError
-from .edits import Function, Moment, Swap
-from .sites import ARGUMENT, Request
+from .edits import FunctionEdit, Moment, Swap
+from .sites import ARGUMENT, EditRequest
 
 
-def apply_edit(request: Request, tensor: Tensor, moment: Moment, allow_change: bool) -> tuple[Tensor, bool]:
+def apply_edit(request: EditRequest, tensor: Tensor, moment: Moment, allow_change: bool) -> tuple[Tensor, bool]:
     """The edited tensor, and whether any element is another."""
     edit = request.edit
     try:
         edited = edit.apply(tensor, moment)
     except (RuntimeError, TypeError) as error:
-        if any(isinstance(each, (Function, Swap)) for each in (edit, *edit.members)):
+        if any(isinstance(each, (FunctionEdit, Swap)) for each in (edit, *edit.members)):
             raise  # the user's own
         reason = str(error).partition("\n")[0]
         raise ArgumentError(
@@ -58,7 +58,7 @@ def _differ(tensor: Tensor, edited: Tensor) -> bool:
 
 
 def remarks(
-    trace: Trace, requests: Sequence[Request], changed: Sequence[bool], applied: list[Applied]
+    trace: Trace, requests: Sequence[EditRequest], changed: Sequence[bool], applied: list[Applied]
 ) -> Iterable[str]:
     """What the user should know of edits that were applied."""
     needed = _needed(trace)

@@ -116,7 +116,7 @@ def written(value: Any) -> str:
     if hasattr(value, "model_name"):
         return f"<log of {value.model_name}>"
     if callable(value) and not isinstance(value, Edit):
-        return name_of(value)
+        return function_label(value)
     return repr(value)
 
 
@@ -128,7 +128,7 @@ def _equal(one: Any, other: Any) -> bool:
     return bool(one is other or one == other)
 
 
-def name_of(function: Any) -> str:
+def function_label(function: Any) -> str:
     """What a function of the user's is called."""
     return getattr(function, "__name__", None) or type(function).__name__
 
@@ -447,7 +447,7 @@ class Gradient(Edit):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Function(Edit):
+class FunctionEdit(Edit):
     """A function of the user's, of the tensor or of the tensor and the operation."""
 
     function: Callable[..., Any]
@@ -463,7 +463,7 @@ class Function(Edit):
         return tensor if result is given and version_of(given) == version else result
 
     def __repr__(self) -> str:
-        return name_of(self.function)
+        return function_label(self.function)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -506,7 +506,9 @@ def _takes_two(function: Callable[..., Any]) -> bool:
 
 def checked_result(function: Any, result: Any) -> Tensor:
     if not isinstance(result, Tensor):
-        raise ArgumentError(f"{name_of(function)} returned {type(result).__name__}; an edit returns the new tensor")
+        raise ArgumentError(
+            f"{function_label(function)} returned {type(result).__name__}; an edit returns the new tensor"
+        )
     return result
 
 
@@ -521,7 +523,7 @@ def as_edit(given: Any) -> Edit:
     if isinstance(given, (Tensor, int, float, complex)):
         return Replace(given)
     if callable(given):
-        return Function(given)
+        return FunctionEdit(given)
     raise ArgumentError(f"{given!r} is no edit; a tensor, a number, a function, a list of edits or one of tl.edits is")
 
 

@@ -20,8 +20,8 @@ from ..graph.graph import Graph
 from ..selectors import NO, YES, Answer, Modules, Predicate, Returned, Seen
 from .apply import apply_edit, remarks
 from .edits import Moment
-from .path import Path
-from .sites import ARGUMENT, Base, Request, Sites, check_editable, donor_at, is_address, kinds_of, resolve
+from .path import RunPath
+from .sites import ARGUMENT, Base, EditRequest, Sites, check_editable, donor_at, is_address, kinds_of, resolve_sites
 
 _NO_MORE = (EDIT, UNEDITED)
 
@@ -35,7 +35,9 @@ class LiveEdits(Observer):
 
     may_change = True
 
-    def __init__(self, requests: list[Request], tensors: Mapping[str, Tensor], base: Base | None, allow_change: bool):
+    def __init__(
+        self, requests: list[EditRequest], tensors: Mapping[str, Tensor], base: Base | None, allow_change: bool
+    ):
         self.requests = requests
         self.base = base
         self.allow_change = allow_change
@@ -52,8 +54,8 @@ class LiveEdits(Observer):
         self.applied = [0] * len(self.requests)
         self.changed = [False] * len(self.requests)
         trace.interventions = [Intervention(request.site, request.edit) for request in self.requests]
-        self.sites: Sites = resolve(self.requests, Modules(trace.modules), self._tensors, self.base)
-        self.path = Path(self.base.graph, self.sites) if self.base is not None else None
+        self.sites: Sites = resolve_sites(self.requests, Modules(trace.modules), self._tensors, self.base)
+        self.path = RunPath(self.base.graph, self.sites) if self.base is not None else None
         self._watches_arguments = bool(self.sites.edges or self.sites.addresses or self.sites.values)
         self._saves_arguments = any(request.edit.needs_arguments for request in self.requests)
         self._by_type = [(number, kind) for number, kind in self.sites.live if not kind.predicates()]

@@ -23,13 +23,13 @@ from ..selectors import Returned
 from .again import AppliedEdits
 from .apply import apply_edit, remarks
 from .edits import Moment
-from .sites import ARGUMENT, Base, Request, check_editable, donor_at, edges_of, kinds_of, places_of
+from .sites import ARGUMENT, Base, EditRequest, check_editable, donor_at, edges_of, kinds_of, places_of
 
 
-class Plan:
+class EditPlan:
     """Which values and edges of a graph are to be edited, by which requests."""
 
-    def __init__(self, base: Base, requests: list[Request]) -> None:
+    def __init__(self, base: Base, requests: list[EditRequest]) -> None:
         self.base, self.requests = base, requests
         self.values: dict[Value, list[int]] = {}
         self.edges: dict[tuple[int, Value], list[int]] = {}
@@ -47,13 +47,13 @@ class Plan:
                     self.values.setdefault(value, []).append(number)
 
     @classmethod
-    def of(cls, base: Base, values: Iterable[Value]) -> Plan:
+    def of(cls, base: Base, values: Iterable[Value]) -> EditPlan:
         """A plan for values that somebody else edits."""
         plan = cls(base, [])
         plan.values = {value: [] for value in values}
         return plan
 
-    def _chosen(self, request: Request) -> Iterable[Value]:
+    def _chosen(self, request: EditRequest) -> Iterable[Value]:
         graph = self.base.graph
         found: dict[Value, None] = {}
         kinds = kinds_of(request.key, graph.modules)
@@ -142,7 +142,7 @@ class Plan:
 class PlannedEdits(Edits):
     """Applies edits to values as they are computed again, and those of an edited log once more."""
 
-    def __init__(self, plan: Plan, allow_change: bool = False) -> None:
+    def __init__(self, plan: EditPlan, allow_change: bool = False) -> None:
         self.plan, self.allow_change = plan, allow_change
         self.graph = plan.base.graph
         self.applied: list[Applied] = []
@@ -201,9 +201,9 @@ def _saved(argument: Any) -> Any:
     return argument.saved if isinstance(argument, Value) else rebuild(argument, _saved)
 
 
-def intervened(base: Base, requests: list[Request], allow_change: bool = False) -> tuple[Trace, Graph]:
+def intervened(base: Base, requests: list[EditRequest], allow_change: bool = False) -> tuple[Trace, Graph]:
     """The trace and the graph that the log would have with these edits; they share what did not change."""
-    graph, plan = base.graph, Plan(base, requests)
+    graph, plan = base.graph, EditPlan(base, requests)
     edits = PlannedEdits(plan, allow_change)
     with grad_scope():
         set_grad_enabled(False)

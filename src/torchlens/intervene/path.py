@@ -8,12 +8,12 @@ from typing import Any
 from ..capture.functions import EDIT, UNEDITED
 from ..capture.records import Call, Trace, Value, argument_values
 from ..errors import DivergenceError
+from ..graph.call_stacks import call_in_words
 from ..graph.graph import Graph
-from ..graph.sites import call_in_words
 from .sites import Sites
 
 
-class Path:
+class RunPath:
     """Follows a run along its base. Calls that stand only for edits are not counted."""
 
     def __init__(self, graph: Graph, sites: Sites) -> None:

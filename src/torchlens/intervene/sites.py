@@ -17,7 +17,19 @@ from ..capture.functions import ALIAS_UPDATE, EDIT, IMPLICIT_VIEW, UNEDITED, UNW
 from ..capture.records import Trace, Value, argument_values
 from ..errors import ArgumentError, LayerNotFoundError
 from ..graph.graph import Graph
-from ..selectors import AnyOf, Asked, Asking, Kind, ModuleTable, Named, Returned, Selection, Word, compile, described
+from ..selectors import (
+    AnyOf,
+    Asked,
+    Asking,
+    Kind,
+    ModuleTable,
+    Named,
+    Returned,
+    Selection,
+    Word,
+    compile,
+    selector_text,
+)
 from .edits import Edit, as_edit
 
 ARGUMENT = "interventions"
@@ -33,7 +45,7 @@ class Base(NamedTuple):
     asked: Asked  # which entries a predicate chooses
 
 
-class Request(NamedTuple):
+class EditRequest(NamedTuple):
     """One of the user's interventions."""
 
     key: Any
@@ -41,7 +53,7 @@ class Request(NamedTuple):
     edit: Edit
 
 
-def checked(given: Any) -> list[Request]:
+def checked_requests(given: Any) -> list[EditRequest]:
     """What a user gave as `interventions`, checked as far as that is possible without a model."""
     if not isinstance(given, Mapping) or not given:
         raise ArgumentError('interventions is a dict from where to what, such as {"fc": tl.edits.zero()}')
@@ -54,14 +66,14 @@ def checked(given: Any) -> list[Request]:
                 Selection.checked(end, ARGUMENT)
         else:
             Selection.checked(key, ARGUMENT)
-        requests.append(Request(key, _site(key), as_edit(edit)))
+        requests.append(EditRequest(key, _site(key), as_edit(edit)))
     return requests
 
 
 def _site(key: Any) -> str:
     if isinstance(key, tuple):
         return " -> ".join(_site(end) for end in key)
-    return key.strip() if isinstance(key, str) else described(key)
+    return key.strip() if isinstance(key, str) else selector_text(key)
 
 
 @dataclass
@@ -93,7 +105,7 @@ def is_live(kind: Kind) -> bool:
     return isinstance(kind, (Returned, Asking))
 
 
-def needs_base(request: Request, modules: ModuleTable, tensors: Mapping[str, Any]) -> bool:
+def needs_base(request: EditRequest, modules: ModuleTable, tensors: Mapping[str, Any]) -> bool:
     """Is a run needed in which the site can be looked up?"""
     if isinstance(request.key, tuple):
         return True
@@ -109,7 +121,9 @@ def is_address(key: Any, modules: ModuleTable, tensors: Mapping[str, Any]) -> bo
     return isinstance(key, str) and key.strip() in tensors and key.strip() not in modules.numbers
 
 
-def resolve(requests: list[Request], modules: ModuleTable, tensors: Mapping[str, Any], base: Base | None) -> Sites:
+def resolve_sites(
+    requests: list[EditRequest], modules: ModuleTable, tensors: Mapping[str, Any], base: Base | None
+) -> Sites:
     """All sites; with a graph, those that only a graph can tell."""
     sites = Sites()
     for number, request in enumerate(requests):
@@ -124,7 +138,7 @@ def resolve(requests: list[Request], modules: ModuleTable, tensors: Mapping[str,
     return sites
 
 
-def _resolve_selector(number: int, request: Request, modules: ModuleTable, base: Base | None, sites: Sites) -> None:
+def _resolve_selector(number: int, request: EditRequest, modules: ModuleTable, base: Base | None, sites: Sites) -> None:
     for kind in kinds_of(request.key, modules):
         if isinstance(kind, Returned) and is_live(kind):
             for module in kind.numbers:
@@ -161,7 +175,7 @@ def check_editable(trace: Trace, value: Value, label: str) -> None:
         )
 
 
-def edges_of(request: Request, base: Base) -> Iterator[tuple[int, Value]]:
+def edges_of(request: EditRequest, base: Base) -> Iterator[tuple[int, Value]]:
     """The calls of the child that take the parent, with the parent."""
     parent_key, child_key = request.key
     graph, parents = base.graph, _parents(parent_key, base)

@@ -27,10 +27,10 @@ from ..selectors import Returned, Selection
 from .apply import apply_edit
 from .edits import Edit, Moment, Patch, as_edit
 from .heatmap import heat_map
-from .offline import EarlierEdits, Plan
-from .sites import Base, Request, donor_at, kinds_of
+from .offline import EarlierEdits, EditPlan
+from .sites import Base, EditRequest, donor_at, kinds_of
 
-Index = tuple[int, ...]
+GridIndex = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Effect:
     """What one edit did: a row of a sweep."""
 
     site: str
-    index: Index | None  # along the dimensions `over`
+    index: GridIndex | None  # along the dimensions `over`
     metric: float
     effect: float  # the difference to the base
 
@@ -151,7 +151,7 @@ def _progress(wanted: bool, total: int) -> Iterator[Callable[[int], Any]]:
 class _Cell(NamedTuple):
     site: str
     value: Value
-    at_index: Index | None
+    at_index: GridIndex | None
     at: Any
 
 
@@ -170,13 +170,13 @@ class _Sweep:
         """The values to edit, each with a name."""
         found: dict[Value, str] = {}
         for selector in Selection.checked(selectors, "sites").selectors:
-            plan = Plan(self.base, [Request(selector, str(selector), self.edit)])
+            plan = EditPlan(self.base, [EditRequest(selector, str(selector), self.edit)])
             names = self._module_names(selector)
             for value in plan.values:
                 place = self.graph.place.get(value.index) if value.role != "param" else None
                 label = value.address if place is None else self.graph.label(place)
                 found.setdefault(value, names.get(value) or label or "?")
-        Plan.of(self.base, found).check()
+        EditPlan.of(self.base, found).check()
         return [(name, value) for value, name in found.items()]
 
     def _module_names(self, selector: Any) -> dict[Value, str]:
@@ -190,7 +190,7 @@ class _Sweep:
                 names |= dict.fromkeys(call.exited, name)
         return names
 
-    def cells(self, value: Value) -> list[tuple[Index | None, Any]]:
+    def cells(self, value: Value) -> list[tuple[GridIndex | None, Any]]:
         """The indices to edit, each as users and as tensors know it."""
         if self.over is None:
             return [(None, ...)]
@@ -198,7 +198,7 @@ class _Sweep:
         dims = [dim % len(shape) for dim in self.over if -len(shape) <= dim < len(shape)]
         if len(dims) < len(self.over):
             raise ArgumentError(f"over={self.over}: a tensor of shape {tuple(shape)} has no such dimension")
-        found: list[tuple[Index | None, Any]] = []
+        found: list[tuple[GridIndex | None, Any]] = []
         for index in product(*(range(shape[dim]) for dim in dims)):
             at = [slice(None)] * len(shape)
             for dim, number in zip(dims, index, strict=True):
@@ -219,7 +219,7 @@ class _Sweep:
         with grad_scope():
             set_grad_enabled(False)
             before = saved.detach()
-            edited, _ = apply_edit(Request(label, label or "?", self.edit), before, moment, allow_change=False)
+            edited, _ = apply_edit(EditRequest(label, label or "?", self.edit), before, moment, allow_change=False)
         return before, edited
 
     # ---- exact ----------------------------------------------------------------------------------------------
@@ -258,7 +258,7 @@ class _Sweep:
         values = list(dict.fromkeys(cell.value for cell in cells))
         chosen = {value: torch.tensor([cell.value is value for cell in cells]) for value in values}
         edited = {value: _stacked(self._edits_of(value)[0], value, cells, tensors) for value in values}
-        first, _ = Plan.of(self.base, values).begin()
+        first, _ = EditPlan.of(self.base, values).begin()
 
         def run(chosen: dict[Value, Tensor], edited: dict[Value, Tensor]) -> dict[Value, Tensor]:
             given = {value: edited[value] for value in first}
@@ -290,7 +290,7 @@ class _Sweep:
     def estimated(self, sites: list[tuple[str, Value]]) -> list[Effect]:
         """First-order effects: the gradient of the metric times the change, of all sites at once."""
         watched = _Watched({value for _, value in sites}, self.edits)
-        given, _ = Plan.of(self.base, [value for _, value in sites]).begin()
+        given, _ = EditPlan.of(self.base, [value for _, value in sites]).begin()
         with grad_scope():
             set_grad_enabled(True)
             for value in given:

@@ -13,7 +13,7 @@ from ..capture.session import transform_of
 from ..errors import ArgumentError
 from ..selectors import Selection
 from .apply_selection import label_of
-from .backward import listening
+from .backward_pass import listening
 
 if TYPE_CHECKING:
     from .model_log import ModelLog
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def apply_autograd_options(log: ModelLog) -> None:
     """Let go of the tensors that were not saved, and listen to backward passes if gradients are wanted."""
     trace = log._trace
-    connections, options = trace.connections, trace.options
-    if connections is None or options is None:
+    connections, options = trace.connections, log._options
+    if connections is None:
         return
     if options.train_mode and trace.complete and not connections.by_index:
         raise ArgumentError(

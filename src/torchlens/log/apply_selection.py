@@ -9,7 +9,7 @@ from ..capture.choose import Chooser, Failure
 from ..capture.context import OpInProgress
 from ..capture.records import Value
 from ..errors import ArgumentError, LayerNotFoundError
-from ..selectors import Predicate, described
+from ..selectors import Predicate, selector_text
 from .op_log import OpLog
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _chosen_by(log: ModelLog, chooser: Chooser, predicate: Predicate) -> list[in
                 chosen.add(index)
         except Exception as raised:
             value = log._trace.values[index]
-            raise _error(log, Failure(f"the predicate {described(predicate)}", value, raised)) from raised
+            raise _error(log, Failure(f"the predicate {selector_text(predicate)}", value, raised)) from raised
     return [place[index] for index in chosen if index in place]
 
 

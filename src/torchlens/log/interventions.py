@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from ..capture import rng
 from ..capture.containers import fresh_copy
-from ..capture.modules import copied
+from ..capture.modules import copied_model
 from ..capture.records import Applied, Trace, fetched
 from ..capture.session import describe_modules
-from ..capture.within import submodule, trace_of
+from ..capture.submodule_run import submodule, trace_of
 from ..errors import ArgumentError
 from ..graph.graph import Graph
 from ..options import Options
@@ -50,7 +50,7 @@ class InterventionLog:
 
     @cached_property
     def _differences(self) -> list[Tensor]:
-        return [difference(applied) for applied in self._applied]
+        return [change_of(applied) for applied in self._applied]
 
     @property
     def largest_change(self) -> float:
@@ -68,7 +68,7 @@ class InterventionLog:
         return f"InterventionLog({self.site}: {self.edit!r}, applied {self.num_applied} times)"
 
 
-def difference(applied: Applied) -> Tensor:
+def change_of(applied: Applied) -> Tensor:
     """By how much each element changed; nothing if that can't be told."""
     before, after = fetched(applied.before), fetched(applied.after)
     if before is None or after is None or before.shape != after.shape:
@@ -139,9 +139,9 @@ def live_edits(
             raise ArgumentError("base and allow_change are about interventions, and there are none")
         return None
     from ..intervene.live import LiveEdits, model_tensors
-    from ..intervene.sites import Base, checked, needs_base
+    from ..intervene.sites import Base, checked_requests, needs_base
 
-    requests = checked(interventions)
+    requests = checked_requests(interventions)
     structure = Trace(type(model).__name__)
     describe_modules(model, structure)
     tensors = model_tensors(model)
@@ -158,7 +158,7 @@ def run_before(
     from .model_log import ModelLog
 
     try:
-        twin = copied(model)
+        twin = copied_model(model)
     except ArgumentError as error:
         raise ArgumentError(
             "interventions: labels and numbers are looked up in a run before, on a copy of the model, which can't be "

@@ -28,15 +28,15 @@ from . import text
 from .accessor import Accessor
 from .apply_autograd import apply_autograd_options
 from .apply_selection import apply_selection
-from .backward import BackwardPass, GradFnLog, check_loss, gradients_of, memory_of, saved_by
+from .backward_pass import BackwardPass, GradFnLog, check_loss, gradients_of, memory_of, saved_by
 from .interventions import Interventions
 from .layer_log import LayerLog
 from .listing import Listed
 from .lookup import Lookup
-from .module_log import ModuleLog, modules_of
+from .module_log import ModuleLog, module_logs
 from .op_log import OpLog
 from .returned import output_of, place_of
-from .summary import Text, summarize
+from .summary import PrintedText, summarize
 from .tables import Tabular
 from .tensor_logs import BufferLog, ParamLog, buffers_of, params_of
 
@@ -73,8 +73,9 @@ class ModelLog(Tabular, Aliased):
 
     _aliases = MODEL_ATTRIBUTES
 
-    def __init__(self, trace: Trace) -> None:
+    def __init__(self, trace: Trace, options: Options | None = None) -> None:
         self._trace = trace
+        self._options = options or Options()  # how it was made, for `save_new_activations`
         self._ops: dict[int, OpLog] = {}
 
     @classmethod
@@ -90,7 +91,7 @@ class ModelLog(Tabular, Aliased):
         return cls(load_trace(Path(path), lazy, trust))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ModelLog:
-        return ModelLog(deepcopy(self._trace, memo))
+        return ModelLog(deepcopy(self._trace, memo), self._options)
 
     @cached_property
     def graph(self) -> Graph:
@@ -211,7 +212,7 @@ class ModelLog(Tabular, Aliased):
         >>> len(log.modules) == log.num_modules + 1        # the print counts without the model itself
         True
         """
-        return modules_of(self.graph)
+        return module_logs(self.graph)
 
     @cached_property
     def params(self) -> Accessor[ParamLog]:
@@ -456,7 +457,7 @@ class ModelLog(Tabular, Aliased):
 
     def summary(
         self, columns: Sequence[str] = ("output_shape", "num_params", "macs"), depth: int | None = None
-    ) -> Text:
+    ) -> PrintedText:
         """A table by module, with totals.
 
         >>> print(log.summary())                                        # doctest: +ELLIPSIS
@@ -616,10 +617,10 @@ class ModelLog(Tabular, Aliased):
         truth of a tensor, a number, a shape), `DivergenceError` is raised, since what it would do is not recorded.
         """
         from ..intervene.offline import intervened
-        from ..intervene.sites import Base, checked
+        from ..intervene.sites import Base, checked_requests
 
-        trace, graph = intervened(Base(self.graph, self._lookup._asked), checked(interventions), allow_change)
-        log = ModelLog(trace)
+        trace, graph = intervened(Base(self.graph, self._lookup._asked), checked_requests(interventions), allow_change)
+        log = ModelLog(trace, self._options)
         log.__dict__["graph"] = graph
         for remark in trace.remarks[len(self._trace.remarks) :]:
             warnings.warn(remark, FidelityWarning, stacklevel=2)
@@ -658,14 +659,14 @@ class ModelLog(Tabular, Aliased):
         """
         if self._trace.interventions:
             raise ArgumentError("this log was made with interventions; log the new input with them")
-        options = (self._trace.options or Options()).again(layers_to_save, random_seed, train_mode)
+        options = self._options.again(layers_to_save, random_seed, train_mode)
         args, kwargs = model_arguments(model, input_args, input_kwargs)
-        trace, error, chooser = trace_of(model, self._trace.within, args, kwargs, options)
+        trace, error, chooser = trace_of(model, self._trace.submodule, args, kwargs, options)
         if error is not None:
             raise error
         from ..rerun.refresh import refreshed
 
-        new = ModelLog(trace)
+        new = ModelLog(trace, options)
         new.__dict__["graph"] = refreshed(self.graph, trace)
         apply_selection(new, chooser)
         apply_autograd_options(new)
@@ -684,7 +685,7 @@ class ModelLog(Tabular, Aliased):
 
         The arguments are those of `show_model_graph`.
         """
-        from ..draw.options import DrawOptions
+        from ..draw.draw_options import DrawOptions
         from ..draw.show import draw
 
         return draw(self, DrawOptions.checked(**drawing))
@@ -695,7 +696,7 @@ class ModelLog(Tabular, Aliased):
         >>> print(log.to_dot(vis_mode="rolled")[:9])
         digraph {
         """
-        from ..draw.options import DrawOptions
+        from ..draw.draw_options import DrawOptions
         from ..draw.output.dot import to_dot
         from ..draw.view.build import make_view
 
@@ -737,7 +738,7 @@ class ModelLog(Tabular, Aliased):
 
         >>> log.explore(height=500)                       # doctest: +SKIP
         """
-        from ..page.notebook import explore
+        from ..page.embed import explore
         from ..page.write import page_of
 
         return explore(self, page_of(self, values=values, numbers=numbers), height)

@@ -12,7 +12,7 @@ from .accessor import Accessor
 from .tables import Tabular
 
 
-def modules_of(graph: Graph) -> Accessor[ModuleLog]:
+def module_logs(graph: Graph) -> Accessor[ModuleLog]:
     totals = _Totals(graph)
     logs = [ModuleLog(graph, number, totals) for number in range(len(graph.trace.modules))]
     by_any_address = {address or "self": logs[number] for address, number in graph.modules.numbers.items()}

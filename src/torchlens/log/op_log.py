@@ -16,11 +16,11 @@ from ..capture.containers import rebuild
 from ..capture.naming import func_name, grad_fn_name
 from ..capture.records import Applied, Call, Value, argument_values, fetched
 from ..graph import ancestry
+from ..graph.call_stacks import user_stack
 from ..graph.graph import Graph
-from ..graph.sites import user_stack
 from ..source import FuncCallLocation
 from ..words import human_size
-from . import backward, text
+from . import backward_pass, text
 from .listing import op_line
 from .tables import Tabular
 
@@ -255,32 +255,32 @@ class OpLog(Tabular, Aliased):
     @property
     def gradients(self) -> list[Tensor | None]:
         """The gradient of the tensor in each backward pass so far; None for a pass that did not reach it."""
-        return backward.gradients_by_pass(self._graph, self._value.index)
+        return backward_pass.gradients_by_pass(self._graph, self._value.index)
 
     @property
     def gradient(self) -> Tensor | None:
         """The gradient from the last backward pass that reached it; None if none did, or gradients are not saved."""
-        return backward.last(self.gradients)  # type: ignore[no-any-return]
+        return backward_pass.last(self.gradients)  # type: ignore[no-any-return]
 
     @property
     def transformed_gradients(self) -> list[Any]:
         """What `gradient_postfunc` made of each gradient."""
-        return backward.gradients_by_pass(self._graph, self._value.index, transformed=True)
+        return backward_pass.gradients_by_pass(self._graph, self._value.index, transformed=True)
 
     @property
     def transformed_gradient(self) -> Any:
         """What `gradient_postfunc` made of the last gradient."""
-        return backward.last(self.transformed_gradients)
+        return backward_pass.last(self.transformed_gradients)
 
     @property
-    def grad_fns(self) -> list[backward.GradFnLog]:
+    def grad_fns(self) -> list[backward_pass.GradFnLog]:
         """The nodes of autograd's graph that the operation made; known to a log with gradients."""
-        return backward.grad_fns_of(self._graph, self._place)
+        return backward_pass.grad_fns_of(self._graph, self._place)
 
     @property
     def saved_for_backward_memory(self) -> int:
         """Bytes that autograd keeps of the forward pass for this operation, parameters not counted."""
-        return backward.memory_of(saved for node in self.grad_fns for saved in node.saved_tensors)
+        return backward_pass.memory_of(saved for node in self.grad_fns for saved in node.saved_tensors)
 
     @property
     def saved_for_backward_memory_str(self) -> str:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .module_log import ModuleLog
 
 
-class Text(str):
+class PrintedText(str):
     """A string that shows itself as it prints, in a notebook or at the prompt."""
 
     def __repr__(self) -> str:
@@ -46,7 +46,7 @@ COLUMNS: dict[str, tuple[str, Callable[[ModelLog, ModuleLog], str]]] = {
 }
 
 
-def summarize(log: ModelLog, columns: Sequence[str], depth: int | None) -> Text:
+def summarize(log: ModelLog, columns: Sequence[str], depth: int | None) -> PrintedText:
     for name in columns:
         if name not in COLUMNS:
             raise ArgumentError(f"no column {name!r} (there are {', '.join(COLUMNS)}){near(name, COLUMNS)}")
@@ -55,7 +55,7 @@ def summarize(log: ModelLog, columns: Sequence[str], depth: int | None) -> Text:
         level = 0 if module.address == "self" else module.address.count(".") + 1
         if depth is None or level <= depth:
             rows.append((_name(log, module, level), *(COLUMNS[name][1](log, module) for name in columns)))
-    return Text("\n".join([*_table(rows), *_totals(log)]))
+    return PrintedText("\n".join([*_table(rows), *_totals(log)]))
 
 
 def _in_order(log: ModelLog) -> list[ModuleLog]:

@@ -29,7 +29,7 @@ _SAMPLE = 4_000_000  # elements; of larger tensors a part is looked at for mean 
 
 
 @dataclass
-class Values:
+class PageValues:
     """The values of a log within a budget."""
 
     stats: list[dict[str, Any] | None]
@@ -65,7 +65,9 @@ class _Pictures:
         return left_out
 
 
-def page_values(graph: Graph, budget: int, before_edits: Mapping[int, Tensor | None] | None = None) -> Values | None:
+def page_values(
+    graph: Graph, budget: int, before_edits: Mapping[int, Tensor | None] | None = None
+) -> PageValues | None:
     """The saved values of a log, as far as `budget` bytes allow; None if there are none, or no room for any."""
     saved = [value.kept is not None for value in graph.entries]
     if budget <= 0 or not any(saved):
@@ -73,7 +75,7 @@ def page_values(graph: Graph, budget: int, before_edits: Mapping[int, Tensor | N
     return call_with_grad(False, _page_values, graph, budget, before_edits or {})
 
 
-def _page_values(graph: Graph, budget: int, before_edits: Mapping[int, Tensor | None]) -> Values:
+def _page_values(graph: Graph, budget: int, before_edits: Mapping[int, Tensor | None]) -> PageValues:
     pictures = _Pictures()
     few = _FEW_OF_A_TINY_MODEL if sum(_numel(value.shape) for value in graph.entries) <= _TINY else _FEW
     stats = [
@@ -91,7 +93,7 @@ def _page_values(graph: Graph, budget: int, before_edits: Mapping[int, Tensor | 
     note = f"{shown} of {len(stats)} values are in this page ({human_size(len(pictures.stored))})"
     if left_out:
         note += f"; {left_out} pictures of values are not: with them it would exceed {human_size(budget)}"
-    return Values(stats, gradients if any(gradients) else None, before, f"{note}.", bytes(pictures.stored))
+    return PageValues(stats, gradients if any(gradients) else None, before, f"{note}.", bytes(pictures.stored))
 
 
 def _numel(shape: torch.Size) -> int:

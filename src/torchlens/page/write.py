@@ -10,9 +10,9 @@ from typing import Any
 from ..capture.surroundings import without_collector
 from ..draw.view.drawable import Drawable
 from ..errors import ArgumentError
-from .data import page_data
 from .inline import packed, packed_bytes, page
 from .numbers import Numbers, page_numbers
+from .page_data import page_data
 from .values import page_values
 
 #: Bytes of values in a page.

@@ -26,7 +26,7 @@ from ..capture.functions import ALIAS_UPDATE, IMPLICIT_VIEW, UNWRAP, WRAP
 from ..capture.records import Call, Value, fetched
 from ..capture.restored import SavedObject
 from ..errors import TorchLensError
-from .memory import lay_out
+from .memory import laid_in_memory
 from .reasons import NotReplayable
 
 #: The tensor to use for a value; None if there is none.
@@ -78,7 +78,7 @@ def _recompute(
 ) -> list[Tensor]:
     _check_saved([*call.args, *call.kwargs.values()])
     if call.function is ALIAS_UPDATE or call.function is IMPLICIT_VIEW:
-        return [lay_out(call, [_known(value, tensor_of) for value in call.args])]
+        return [laid_in_memory(call, [_known(value, tensor_of) for value in call.args])]
     if call.function is WRAP or call.function is UNWRAP:
         return [_recompute_wrapping(call, tensor_of)]
     if call.function.func is None or call.function.name in _DEPEND_ON_HISTORY:

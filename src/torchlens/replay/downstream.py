@@ -15,8 +15,8 @@ from ..capture.containers import reconstructed
 from ..capture.functions import OUTPUT, RAISED
 from ..capture.records import Call, NotRebuilt, Trace, Value, argument_values
 from ..errors import ReplayError
+from ..graph.call_stacks import call_in_words
 from ..graph.graph import Graph
-from ..graph.sites import call_in_words
 from .call import UNINITIALISED, recompute
 from .guard import Guard
 from .memory import laid_as

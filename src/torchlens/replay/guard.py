@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..capture.records import Event, Value
+from ..capture.records import ReadEvent, Value
 from ..capture.tensor_memory import version_of
 from ..errors import DivergenceError
+from ..graph.call_stacks import call_in_words
 from ..graph.graph import Graph
-from ..graph.sites import call_in_words
 from .same import difference, same, without_values
 
 _INSTEAD = "what it would do then is not recorded: run the model itself, with tl.log_forward_pass"
@@ -67,7 +67,7 @@ class Guard:
             if any(value in changed or value.role == "param" for value in event.values):
                 self._check(event, changed, tensor_of)
 
-    def _check(self, event: Event, changed: Container[Value], tensor_of: Callable[[Value], Tensor | None]) -> None:
+    def _check(self, event: ReadEvent, changed: Container[Value], tensor_of: Callable[[Value], Tensor | None]) -> None:
         reading = _READINGS.get(event.function)
         tensors = [tensor_of(value) for value in event.values]
         if reading is None or event.result is None or any(tensor is None for tensor in tensors):
@@ -79,7 +79,7 @@ class Guard:
             raise DivergenceError(f"{what}, and would now read {now}; {_INSTEAD}")
 
     def _check_whole(
-        self, event: Event, changed: Container[Value], tensor_of: Callable[[Value], Tensor | None]
+        self, event: ReadEvent, changed: Container[Value], tensor_of: Callable[[Value], Tensor | None]
     ) -> None:
         """Everything that was read must be the same, bit for bit."""
         what = f"the model read {self._names(event)} ({self._where(event)})"
@@ -102,7 +102,7 @@ class Guard:
 
     # ---- in words -------------------------------------------------------------------------------------------
 
-    def _names(self, event: Event) -> str:
+    def _names(self, event: ReadEvent) -> str:
         return " and ".join([self._name(value) for value in event.values])
 
     def _name(self, value: Value) -> str:
@@ -111,7 +111,7 @@ class Guard:
         place = self.graph.place.get(value.index)
         return f"a tensor of shape {tuple(value.shape)}" if place is None else self.graph.label(place)
 
-    def _where(self, event: Event) -> str:
+    def _where(self, event: ReadEvent) -> str:
         return call_in_words(self.trace, event, event.function).replace(" (", ", ").removesuffix(")")
 
 

@@ -19,7 +19,7 @@ _SMALL, _SPREAD = 1 << 30, 64
 _LARGEST_ITEM = 16
 
 
-def lay_out(call: Call, tensors: list[Tensor]) -> Tensor:
+def laid_in_memory(call: Call, tensors: list[Tensor]) -> Tensor:
     """Lay tensors into memory one after the other, as they lay, and look at the part that is asked for."""
     own, *others = cast("tuple[MemoryLayout, ...]", call.kwargs["layouts"])
     layouts = [own, *others] if call.function is ALIAS_UPDATE else others

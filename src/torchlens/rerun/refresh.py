@@ -9,8 +9,8 @@ from typing import Any
 from ..capture.naming import frames, is_library_code
 from ..capture.records import Call, Trace, Value, argument_values
 from ..errors import ArgumentError, DivergenceError
+from ..graph.call_stacks import call_in_words
 from ..graph.graph import Graph
-from ..graph.sites import call_in_words
 from ..source import FuncCallLocation
 
 

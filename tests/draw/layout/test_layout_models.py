@@ -14,8 +14,8 @@ from tests.torchvision_models import torchvision_models
 from torch import nn
 
 import torchlens as tl
+from torchlens.draw.draw_options import DrawOptions
 from torchlens.draw.layout.layout import lay_out
-from torchlens.draw.options import DrawOptions
 from torchlens.draw.view.build import make_view
 
 LARGER = {

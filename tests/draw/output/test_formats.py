@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.draw.layout.test_layout import views
 
-from torchlens.draw.options import DrawOptions
+from torchlens.draw.draw_options import DrawOptions
 from torchlens.draw.output.formats import FORMATS, Format
 from torchlens.draw.output.picture import picture_of
 from torchlens.draw.output.render import render as render_any

@@ -17,7 +17,7 @@ from tests.test_documented import DemoNetwork, Figure3A, Figure3B, NetworkOrgani
 from tests.torchvision_models import torchvision_models
 
 import torchlens as tl
-from torchlens.draw.options import DrawOptions
+from torchlens.draw.draw_options import DrawOptions
 from torchlens.draw.output.dot import to_dot
 from torchlens.draw.view.build import make_view
 from torchlens.draw.view.elements import Edge, Group, Legend, Node, Text, View

@@ -21,7 +21,7 @@ from torch import nn
 
 import torchlens as tl
 from torchlens.draw import show
-from torchlens.draw.options import DrawOptions
+from torchlens.draw.draw_options import DrawOptions
 from torchlens.draw.output import graphviz, render
 from torchlens.draw.view.elements import Node, Text, View
 
@@ -74,7 +74,7 @@ def test_graphviz_asked_for_but_missing(without_graphviz: None, tmp_path: Path) 
     with pytest.raises(tl.ArgumentError, match="pip install"):
         tl.show_model_graph(DemoNetwork(), torch.rand(5, 5), renderer="graphviz", vis_outpath=tmp_path / "graph")
     with pytest.raises(tl.DrawingError, match="not installed"):
-        graphviz.render("digraph {}", "svg")
+        graphviz.run_graphviz("digraph {}", "svg")
 
 
 def test_png_without_a_way_to_make_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ def test_a_graphviz_that_fails_is_replaced_with_a_warning(monkeypatch: pytest.Mo
         raise tl.DrawingError("Graphviz took longer than 30 s")
 
     monkeypatch.setattr(graphviz, "is_there", lambda: True)
-    monkeypatch.setattr(graphviz, "render", fail)
+    monkeypatch.setattr(graphviz, "run_graphviz", fail)
     with pytest.warns(tl.DrawingWarning, match="took longer than 30 s; drawn with the built-in layout instead"):
         picture = render.render(view_of(log_of(DemoNetwork)), "svg")
     assert MARKS["svg"] in picture[:200]
@@ -108,12 +108,12 @@ def test_a_graphviz_that_hangs_or_breaks(
     program.chmod(0o755)
     monkeypatch.setattr(graphviz.shutil, "which", lambda name: str(program))
     with pytest.raises(tl.DrawingError, match=complaint):
-        graphviz.render("digraph {}", "svg", 1 if "sleep" in script else 60)
+        graphviz.run_graphviz("digraph {}", "svg", 1 if "sleep" in script else 60)
 
 
 def test_very_many_nodes_are_not_given_to_graphviz(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(graphviz, "is_there", lambda: True)
-    monkeypatch.setattr(graphviz, "render", lambda *args: pytest.fail("Graphviz was asked"))
+    monkeypatch.setattr(graphviz, "run_graphviz", lambda *args: pytest.fail("Graphviz was asked"))
     nodes = tuple(Node(str(number), (Text("x"),)) for number in range(render.MOST_NODES_FOR_GRAPHVIZ + 1))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -123,7 +123,7 @@ def test_very_many_nodes_are_not_given_to_graphviz(monkeypatch: pytest.MonkeyPat
 def test_pygraphviz_is_used_without_dot(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pygraphviz")
     monkeypatch.setenv("PATH", "")
-    assert MARKS["svg"] in graphviz.render(log_of(DemoNetwork).to_dot(), "svg", 60)[:1000]
+    assert MARKS["svg"] in graphviz.run_graphviz(log_of(DemoNetwork).to_dot(), "svg", 60)[:1000]
 
 
 # ---- entry points ---------------------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ def test_in_a_notebook_no_file_is_left_where_nobody_asked_for_one(
 
 def test_the_built_in_layout_is_the_default(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(graphviz, "is_there", lambda: True)
-    monkeypatch.setattr(graphviz, "render", lambda *args: b"Graphviz")
+    monkeypatch.setattr(graphviz, "run_graphviz", lambda *args: b"Graphviz")
     log = log_of(DemoNetwork)
     assert MARKS["svg"] in log.draw(vis_outpath=tmp_path / "a.svg", vis_save_only=True).read_bytes()[:200]
     asked = log.draw(vis_outpath=tmp_path / "b.svg", vis_save_only=True, renderer="graphviz")

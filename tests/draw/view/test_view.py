@@ -14,7 +14,7 @@ from tests.test_documented import DemoNetwork, NetworkOrganizationDemo, Recurren
 from torch import Tensor, nn
 
 import torchlens as tl
-from torchlens.draw.options import DrawOptions
+from torchlens.draw.draw_options import DrawOptions
 from torchlens.draw.view.build import make_view
 from torchlens.draw.view.contents import make_contents
 from torchlens.draw.view.elements import Edge, Group, Node, Text, View

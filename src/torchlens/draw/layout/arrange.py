@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .containers import Container, Stream
+from .container_tree import Container, EdgeStream
 from .edge_routing import EdgeRouting
 from .lanes import split
 from .layer_items import add_layer_items
-from .layers import layers_of, order_of
-from .layout_types import PAD, Box, LayerPlan
+from .layering import layering_of, order_of
+from .layout_types import PAD, Box, ContainerPlan
 from .positions import place_items
 
 
@@ -27,16 +27,16 @@ class Arrangement:
     label: tuple[float, float] = (0.0, 0.0)  # the corner of its label that is nearest to the origin
 
 
-def plan_layers(container: Container, streams: Sequence[Stream]) -> LayerPlan:
+def plan_layers(container: Container, streams: Sequence[EdgeStream]) -> ContainerPlan:
     pieces = list(container.pieces.values())
     order = order_of(len(container.children), pieces, streams)
-    layer = layers_of(order, pieces)
+    layer = layering_of(order, pieces)
     end = max(layer, default=0) + 1
-    return LayerPlan(order, layer, end, *split(pieces, layer, end))
+    return ContainerPlan(order, layer, end, *split(pieces, layer, end))
 
 
 def arrange(
-    plan: LayerPlan, boxes: Sequence[Box], label: tuple[float, float], upright: bool, root: bool
+    plan: ContainerPlan, boxes: Sequence[Box], label: tuple[float, float], upright: bool, root: bool
 ) -> Arrangement:
     """Lay out one container; `label` is the room for its own label, across and along."""
     if not boxes:

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .containers import OUTSIDE, Piece
+from .container_tree import OUTSIDE, Piece
 from .lanes import Lane, assign_columns
 from .layer_items import LayerItems
-from .layout_types import ARROW, ASIDE, BESIDE, CONVERGE, Box, LayerPlan
+from .layout_types import ARROW, ASIDE, BESIDE, CONVERGE, Box, ContainerPlan
 
 CROSSING = 12.0  # the least height of a crossing zone
 TRACK = 5.0  # between two lines across in a crossing zone
@@ -28,7 +28,7 @@ STRAIGHT = 0.4
 class EdgeRouting:
     """The heights of layers and gaps, and the lines through them, once all positions across are known."""
 
-    def __init__(self, plan: LayerPlan, boxes: Sequence[Box], layer_items: LayerItems, across: list[float]) -> None:
+    def __init__(self, plan: ContainerPlan, boxes: Sequence[Box], layer_items: LayerItems, across: list[float]) -> None:
         items = layer_items.items
         self.plan, self.boxes, self.across = plan, boxes, across
         self.axis = [across[item] for item in layer_items.children]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from .containers import OUTSIDE, Piece
+from .container_tree import OUTSIDE, Piece
 
 LONG = 14  # an edge over more layers than this lies in a lane
 

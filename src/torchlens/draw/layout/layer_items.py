@@ -6,9 +6,9 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .containers import OUTSIDE, Piece
-from .layers import trunk_of
-from .layout_types import BESIDE, Box, LayerPlan
+from .container_tree import OUTSIDE, Piece
+from .layering import trunk_of
+from .layout_types import BESIDE, Box, ContainerPlan
 from .positions import LINE, TRUNK, Items
 
 BESIDE_TRUNK = 25.0  # how much a port wants to be near the trunk that it leads to
@@ -24,13 +24,13 @@ class LayerItems:
     exits: dict[int, int] = field(default_factory=dict)
 
 
-def add_layer_items(plan: LayerPlan, boxes: Sequence[Box]) -> LayerItems:
+def add_layer_items(plan: ContainerPlan, boxes: Sequence[Box]) -> LayerItems:
     """Items for children, ports and passing lines; each direct piece gets its path through them."""
     return _ItemAdder(plan, boxes).add_all()
 
 
 class _ItemAdder:
-    def __init__(self, plan: LayerPlan, boxes: Sequence[Box]) -> None:
+    def __init__(self, plan: ContainerPlan, boxes: Sequence[Box]) -> None:
         self.plan, self.boxes = plan, boxes
         trunk, self.mutual = trunk_of(plan.order, [box.weight for box in boxes])
         self.on_trunk = set(trunk)

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from ..view.elements import Text, View
 from .arrange import Arrangement, arrange, plan_layers
-from .containers import OUTSIDE, ContainerTree, Piece, Point, cut_into_containers
+from .container_tree import OUTSIDE, ContainerTree, Piece, Point, cut_into_containers
 from .edge_routing import slots_width
 from .lanes import LONG
-from .layout_types import ARROW, ASIDE, BESIDE, CONVERGE, Box, LayerPlan
+from .layout_types import ARROW, ASIDE, BESIDE, CONVERGE, Box, ContainerPlan
 from .measure import EDGE_SIZE, GROUP_SIZE, NODE_SIZE, block_size, node_size, wrapped
 from .repeats import Repeats
 
@@ -93,12 +93,12 @@ def _group_label_room(lines: Sequence[Text]) -> tuple[float, float]:
     return width + 18, height + 8
 
 
-def _place_middle_labels(tree: ContainerTree, upright: bool) -> dict[int, LayerPlan]:
+def _place_middle_labels(tree: ContainerTree, upright: bool) -> dict[int, ContainerPlan]:
     """A label in the middle has its room between two layers; on an edge that has no such place it goes to the head.
 
     Returns the plans of the root and of the containers with such labels, which were needed for that.
     """
-    plans: dict[int, LayerPlan] = {}
+    plans: dict[int, ContainerPlan] = {}
     for number, container in enumerate(tree.containers):
         labelled = [(edge, piece) for (_, _, _, edge), piece in container.pieces.items() if piece.label]
         if labelled or not number:

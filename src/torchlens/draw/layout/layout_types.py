@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from .containers import Piece
+from .container_tree import Piece
 from .lanes import Lane
-from .layers import Order
+from .layering import Order
 
 ARROW = 8.0  # length of an arrow's head
 CONVERGE = 10.0  # from labels side by side to the node they are for
@@ -41,7 +41,7 @@ class Box:
 
 
 @dataclass(slots=True)
-class LayerPlan:
+class ContainerPlan:
     """What can be said about a container without any size."""
 
     order: Order

@@ -9,7 +9,7 @@ LINE_GAP = 8.0  # between two lines, or a line and a box
 PINNED = 1e6
 LINE, TRUNK = 500.0, 100.0  # how much a line that passes layers, and a main path, want to be straight
 
-Link = tuple[int, float, float, float]  # the other item, offset here, offset there, weight
+PositionLink = tuple[int, float, float, float]  # the other item, offset here, offset there, weight
 
 
 @dataclass(slots=True)
@@ -20,8 +20,8 @@ class Items:
     right: list[float] = field(default_factory=list)
     box: list[bool] = field(default_factory=list)  # a child, not a line
     pinned: list[bool] = field(default_factory=list)  # belongs to the trunk, whose axis is at 0
-    down: list[list[Link]] = field(default_factory=list)  # to the layer before
-    up: list[list[Link]] = field(default_factory=list)  # to the layer after
+    down: list[list[PositionLink]] = field(default_factory=list)  # to the layer before
+    up: list[list[PositionLink]] = field(default_factory=list)  # to the layer after
     layers: list[list[int]] = field(default_factory=list)
 
     def add(self, layer: int, left: float, right: float, box: bool, pinned: bool) -> int:
@@ -69,7 +69,7 @@ def _reduce_crossings(items: Items, sweeps: int = 4) -> None:
             return
 
 
-def _sort_layer(layer: list[int], links: list[list[Link]], position: list[float]) -> bool:
+def _sort_layer(layer: list[int], links: list[list[PositionLink]], position: list[float]) -> bool:
     wishes = []
     for item in layer:
         near = links[item]
@@ -117,7 +117,7 @@ def _positions(items: Items, rounds: int = 2) -> list[float]:
     return across
 
 
-def _strong(links: list[list[Link]]) -> list[list[Link]]:
+def _strong(links: list[list[PositionLink]]) -> list[list[PositionLink]]:
     """Those that should be straight."""
     return [[link for link in near if link[3] >= TRUNK] for near in links]
 
@@ -137,7 +137,10 @@ def _offsets(items: Items, layer: list[int]) -> list[float]:
 
 
 def _place_layers(
-    layers: list[tuple[list[int], list[float]]], links: list[list[Link]], pinned: list[bool], across: list[float]
+    layers: list[tuple[list[int], list[float]]],
+    links: list[list[PositionLink]],
+    pinned: list[bool],
+    across: list[float],
 ) -> None:
     """Each layer in turn as near as can be to where its links want it."""
     for layer, offsets in layers:

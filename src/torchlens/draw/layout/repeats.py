@@ -1,7 +1,7 @@
 """Containers that look alike are laid out once.
 
 A model repeats its blocks, so most containers of a large picture have the same boxes, joined in the same way, as one
-before. They differ only in which streams (`containers.py`) flow through them, and where they lie.
+before. They differ only in which streams (`container_tree.py`) flow through them, and where they lie.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import dataclasses
 from collections.abc import Hashable, Sequence
 
 from .arrange import Arrangement, arrange, plan_layers
-from .containers import Container, Piece, Stream
+from .container_tree import Container, EdgeStream, Piece
 from .layout_types import Box
 
 
 class Repeats:
     """Lays out the containers of one picture."""
 
-    def __init__(self, streams: Sequence[Stream], upright: bool) -> None:
+    def __init__(self, streams: Sequence[EdgeStream], upright: bool) -> None:
         self._streams, self._upright = streams, upright
         self._known: dict[Hashable, tuple[Arrangement, list[Piece], list[int]]] = {}
 

@@ -55,7 +55,7 @@ FORMATS = {
 }
 
 
-def listed(joined_by: str = "or", dotted: bool = False) -> str:
+def endings_in_words(joined_by: str = "or", dotted: bool = False) -> str:
     """The endings in words.
 
     >>> listed()

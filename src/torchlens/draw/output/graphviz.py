@@ -21,7 +21,7 @@ def is_there() -> bool:
     return shutil.which("dot") is not None or importlib.util.find_spec("pygraphviz") is not None
 
 
-def render(dot: str, fileformat: str, seconds: float | None = None) -> bytes:
+def run_graphviz(dot: str, fileformat: str, seconds: float | None = None) -> bytes:
     """The picture of a graph in DOT. Raises `DrawingError` if Graphviz is missing, fails or takes too long.
 
     Both ways run in a process of their own, so that they can be stopped.

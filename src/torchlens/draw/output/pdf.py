@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from ..layout.measure import text_width
 from ..view.theme import color as as_hex
-from .picture import Ellipse, Mark, Path, Picture, Rectangle, Shape, Style, Words
+from .picture import Curve, Ellipse, Mark, Picture, Rectangle, Shape, Style, Words
 
 LARGEST = 14_400.0  # of a page, in its units; larger ones get larger units
 
@@ -85,7 +85,7 @@ def _pen(style: Style) -> str:
 
 
 def _outline(shape: Shape) -> str:
-    if isinstance(shape, Path):
+    if isinstance(shape, Curve):
         start, *rest = shape.route
         parts = ["{:.2f} {:.2f} m".format(*start)]
         for command in rest:

@@ -60,13 +60,13 @@ class Ellipse(NamedTuple):
     style: Style
 
 
-class Path(NamedTuple):
+class Curve(NamedTuple):
     route: Route
     style: Style
     closed: bool = False
 
 
-Shape = Rectangle | Ellipse | Path
+Shape = Rectangle | Ellipse | Curve
 
 
 @dataclass(slots=True)
@@ -149,7 +149,7 @@ def _arrow(edge: Edge, route: Route) -> list[Shape]:
     if len(end) == 2 and length > back:  # a thick line would show beside the tip
         line = [*route[:-1], (x - right * back * 0.6, y - down * back * 0.6)]
     line_style, head_style = _arrow_styles(edge.line, edge.pen, edge.dashed)
-    return [Path(line, line_style), Path(head, head_style, closed=True)]
+    return [Curve(line, line_style), Curve(head, head_style, closed=True)]
 
 
 @lru_cache(maxsize=1_000)
@@ -173,7 +173,7 @@ def _outline(node: Node, rect: Rect) -> list[Shape]:
     far_right, far_top = right + DEPTH, top - DEPTH
     roof: Route = [(left, top), (left + DEPTH, far_top), (far_right, far_top), (right, top)]
     side: Route = [(right, top), (far_right, far_top), (far_right, bottom - DEPTH), (right, bottom)]
-    return [Path(roof, style, closed=True), Path(side, style, closed=True), Rectangle(front, style)]
+    return [Curve(roof, style, closed=True), Curve(side, style, closed=True), Rectangle(front, style)]
 
 
 def _front(rect: Rect) -> Rect:

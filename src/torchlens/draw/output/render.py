@@ -44,10 +44,10 @@ def render(view: View, fileformat: str, renderer: str = "auto") -> bytes:
     if not wanted.is_picture or renderer == "builtin":
         return wanted.print(view)
     if renderer == "graphviz":
-        return graphviz.render(to_dot(view), fileformat)
+        return graphviz.run_graphviz(to_dot(view), fileformat)
     if graphviz.is_there() and len(view.nodes) <= MOST_NODES_FOR_GRAPHVIZ:
         try:
-            return graphviz.render(to_dot(view), fileformat, SECONDS_FOR_GRAPHVIZ)
+            return graphviz.run_graphviz(to_dot(view), fileformat, SECONDS_FOR_GRAPHVIZ)
         except DrawingError as error:
             warnings.warn(f"{error}; drawn with the built-in layout instead", DrawingWarning, stacklevel=2)
     return wanted.print(view)

@@ -8,7 +8,7 @@ from html import escape
 from itertools import chain
 
 from ..layout.measure import NODE_SIZE
-from .picture import Mark, Path, Picture, Rectangle, Shape, Style, Words
+from .picture import Curve, Mark, Picture, Rectangle, Shape, Style, Words
 
 FONTS = "Helvetica, Arial, 'Liberation Sans', 'Nimbus Sans', 'DejaVu Sans', sans-serif"
 
@@ -50,7 +50,7 @@ def _title(tooltip: str) -> str:
 
 
 def _shape(shape: Shape) -> str:
-    if isinstance(shape, Path):
+    if isinstance(shape, Curve):
         return f'<path d="{_commands(shape)}"{_style(shape.style)}/>'
     x, y, width, height = shape.rect
     if isinstance(shape, Rectangle):
@@ -64,7 +64,7 @@ def _ellipse(width: float, height: float, style: Style) -> str:
     return f' rx="{width / 2:.1f}" ry="{height / 2:.1f}"{_style(style)}/>'
 
 
-def _commands(path: Path) -> str:
+def _commands(path: Curve) -> str:
     return _pattern(tuple(map(len, path.route)), path.closed) % tuple(chain.from_iterable(path.route))
 
 

@@ -13,10 +13,10 @@ from .drawable import Drawable
 from .elements import Edge, Group, Module, Node, View
 from .links import Link, backward_edges, find_links, make_edge
 from .module_boxes import BoxPath
-from .options import ViewOptions
 from .overrides import apply_override
 from .texts import Texts
 from .theme import EDITED_PEN, THEMES, Theme, on_scale, readable_on
+from .view_options import ViewOptions
 
 _ROLE_FILLS = {"input": "input", "output": "output", "buffer": "buffer", "update": "buffer"}
 

@@ -12,8 +12,8 @@ from ...words import human_size
 from .contents import Contents, Spot
 from .drawable import Drawable
 from .elements import Legend
-from .options import ViewOptions
 from .theme import SCALE
+from .view_options import ViewOptions
 
 
 def _seconds(graph: Graph, place: int) -> float:

@@ -11,7 +11,7 @@ from .drawable import Drawable
 from .fold import Unit, fold_repeats, no_folding
 from .gather import gather
 from .module_boxes import BoxPath, ModuleBoxes
-from .options import Chosen, ViewOptions
+from .view_options import Chosen, ViewOptions
 
 
 @dataclass(slots=True)

@@ -16,8 +16,8 @@ from .drawable import Drawable
 from .elements import Group, Node
 from .fold import find_runs
 from .module_boxes import BoxPath
-from .options import ViewOptions
 from .theme import ROLES
+from .view_options import ViewOptions
 
 
 @dataclass(frozen=True)

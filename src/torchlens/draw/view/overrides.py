@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 from ...errors import ArgumentError, near
 from .elements import Edge, Group, Node, Text
-from .options import Override
 from .theme import color, readable_on
+from .view_options import Override
 
 Element = TypeVar("Element", Node, Edge, Group)
 

@@ -1,4 +1,4 @@
-// A view as containers, with every edge cut where it crosses a border: draw/layout/containers.py in JavaScript.
+// A view as containers, with every edge cut where it crosses a border: draw/layout/container_tree.py in JavaScript.
 
 /**
  * @typedef {import("./measure.js").Text} Text

@@ -1,4 +1,4 @@
-// Which children of a container stand side by side, and which form its trunk: draw/layout/layers.py in JavaScript.
+// Which children of a container stand side by side, and which form its trunk: draw/layout/layering.py in JavaScript.
 
 import { OUTSIDE } from "./containers.js";
 

@@ -1,4 +1,4 @@
-// A log as the page knows it: the reader of page/data.py.
+// A log as the page knows it: the reader of page/page_data.py.
 
 import { Text, learnWidths } from "./measure.js";
 

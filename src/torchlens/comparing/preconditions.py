@@ -13,7 +13,7 @@ from torch import Tensor
 from ..capture.records import Value
 from ..replay.same import same
 from ..words import counted
-from .fingerprints import Index, fingerprint
+from .fingerprints import FingerprintIndex, fingerprint
 from .layouts import relative_error
 from .sides import Side
 from .weights import is_part
@@ -111,7 +111,7 @@ def _counterparts(side: Side, other: Side) -> list[tuple[Value, str]]:
     """Each parameter with how it appears on the other side; "" if it does not."""
     others = [tensor for tensor in _all_tensors(other) if tensor is not None]
     marks = dict(enumerate(fingerprint(tensor) for tensor in others))
-    index = Index(marks, 1e-8)
+    index = FingerprintIndex(marks, 1e-8)
     return [(value, _counterpart(side.param(value), others, index)) for value in side.trace.params]
 
 
@@ -121,7 +121,7 @@ def _all_tensors(side: Side) -> list[Tensor | None]:
     return [side.param(value) for value in side.trace.params] + fixed
 
 
-def _counterpart(tensor: Tensor | None, others: list[Tensor], index: Index) -> str:
+def _counterpart(tensor: Tensor | None, others: list[Tensor], index: FingerprintIndex) -> str:
     if tensor is None:
         return ""
     mark = fingerprint(tensor)

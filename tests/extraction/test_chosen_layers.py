@@ -15,7 +15,7 @@ from tests.test_oracle import content, every_run, plain_run, prepared, surroundi
 from torch import Tensor, nn
 
 import torchlens as tl
-from torchlens.extraction.layers import Forward, resolve
+from torchlens.extraction.chosen_layers import Forward, resolve_layers
 
 
 class Loop(nn.Module):
@@ -138,7 +138,7 @@ def test_every_operation_of_every_tiny_model(case: Case, mode: str) -> None:
         return
     run = prepared(case, mode)
     with surroundings(case, mode):
-        wanted = resolve(run.model, run.args, run.kwargs, lambda op: op.label in labels)
+        wanted = resolve_layers(run.model, run.args, run.kwargs, lambda op: op.label in labels)
     run = prepared(case, mode)
     with surroundings(case, mode), Forward(run.model, wanted) as forward:
         values = forward(run.args, run.kwargs)

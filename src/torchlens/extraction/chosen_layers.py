@@ -27,7 +27,7 @@ from ..selectors import Kind, Returned, Selection, Selector, compile
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedValue:
     """One value of each forward pass."""
 
     name: str  # in the store
@@ -43,9 +43,9 @@ class Wanted:
 # ---- choosing -----------------------------------------------------------------------------------------------
 
 
-def resolve(
+def resolve_layers(
     model: nn.Module, args: list[Any], kwargs: dict[str, Any], layers: Any, interventions: Any = None
-) -> list[Wanted]:
+) -> list[WantedValue]:
     """The values that the selectors mean, in the order in which they were asked for."""
     selectors = Selection.checked(layers, "layers").selectors
     if not selectors:
@@ -53,7 +53,7 @@ def resolve(
     preview = dry_run(model, args, kwargs, keep_op=lambda context: False, interventions=interventions)
     edited = module_edits(model, interventions).by_module if interventions is not None else ()
     finder = _Finder(preview._run, edited)
-    found: dict[tuple[str, int | None], Wanted] = {}
+    found: dict[tuple[str, int | None], WantedValue] = {}
     for selector in selectors:
         for wanted in finder.wanted(selector):
             found.setdefault((wanted.source, wanted.position), wanted)
@@ -89,7 +89,7 @@ class _Finder:
                 elif event.kind == "module_exit" and event.frame is not None:
                     self._exits.setdefault(value, []).append(_Exit(event.frame, position, len(values)))
 
-    def wanted(self, selector: Selector) -> list[Wanted]:
+    def wanted(self, selector: Selector) -> list[WantedValue]:
         (kind,) = compile(Selection((selector,)), self._log.graph.modules, "layers").kinds
         found = [replace(self._one(place, kind), selector=selector) for place in self._places(kind)]
         alone = len(found) == 1 and isinstance(selector, str)
@@ -103,7 +103,7 @@ class _Finder:
             warnings.warn(f"layers: {remark}", SeveralOutputsWarning, stacklevel=2)
         return sorted(places) or lookup.chosen(Selection((kind.said,)), "layers")
 
-    def _one(self, place: int, kind: Kind) -> Wanted:
+    def _one(self, place: int, kind: Kind) -> WantedValue:
         """The value at a place of the graph: by the module, if that was asked for, or by its operation."""
         graph = self._log.graph
         label, value = graph.label(place), graph.entries[place]
@@ -115,10 +115,10 @@ class _Finder:
                 name = frame.label if len(graph.modules.calls_of[frame.module]) > 1 else frame.address or "self"
                 end = f"[{position}]" if total > 1 else ""
                 where = (frame.label, position if total > 1 else None)
-                return Wanted(name + end, label, *where, True, is_edited_later=self._are_edited(exits[place:]))
+                return WantedValue(name + end, label, *where, True, is_edited_later=self._are_edited(exits[place:]))
         if value.index not in self._ops:
             raise ArgumentError(f"layers: {label} was not computed in the forward pass, so it can't be extracted")
-        return Wanted(label, label, self._ops[value.index], None, False, is_edited_later=self._are_edited(exits))
+        return WantedValue(label, label, self._ops[value.index], None, False, is_edited_later=self._are_edited(exits))
 
     def _are_edited(self, exits: Sequence[_Exit]) -> bool:
         return any(each.frame.module in self._edited for each in exits)
@@ -136,7 +136,7 @@ class Forward:
     torch.Size([5, 5])
     """
 
-    def __init__(self, model: nn.Module, wanted: Sequence[Wanted], interventions: Any = None) -> None:
+    def __init__(self, model: nn.Module, wanted: Sequence[WantedValue], interventions: Any = None) -> None:
         self.wanted = list(wanted)
         modules = [each.source for each in wanted if each.is_module]
         operations = [each.source for each in wanted if not each.is_module]

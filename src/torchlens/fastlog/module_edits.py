@@ -12,17 +12,17 @@ from ..capture.records import facts_of
 from ..errors import ArgumentError, LayerNotFoundError
 from ..intervene.apply import apply_edit
 from ..intervene.edits import Moment
-from ..intervene.sites import ARGUMENT, checked, donor_at, is_live, kinds_of
+from ..intervene.sites import ARGUMENT, checked_requests, donor_at, is_live, kinds_of
 from ..selectors import ModuleTable, Returned
-from .context import RecordContext
 from .events import Event, Frame, Rollout
+from .record_context import RecordContext
 
 
 class ModuleEdits:
     """Edits what modules return, in every forward pass. A function is asked with the tensor and a `RecordContext`."""
 
     def __init__(self, interventions: Any, modules: ModuleTable, allow_change: bool) -> None:
-        self.requests = checked(interventions)
+        self.requests = checked_requests(interventions)
         self.allow_change = allow_change
         self.applied = [0] * len(self.requests)
         self.by_module: dict[int, list[tuple[int, Returned]]] = {}

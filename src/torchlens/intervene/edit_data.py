@@ -9,14 +9,14 @@ from torch import Tensor
 
 from ..errors import BundleError
 from . import edits
-from .edits import Edit, name_of
+from .edits import Edit, function_label
 
 #: What an edit in a file may be.
 _KINDS: dict[str, type[Edit]] = {
     kind.__name__: kind
     for kind in (
         edits.Zero, edits.Replace, edits.Add, edits.Scale, edits.Clamp, edits.Noise, edits.Mean, edits.Patch,
-        edits.Resample, edits.Swap, edits.Where, edits.Gradient, edits.Function, edits.Several,
+        edits.Resample, edits.Swap, edits.Where, edits.Gradient, edits.FunctionEdit, edits.Several,
     )
 }  # fmt: skip
 
@@ -55,7 +55,7 @@ def to_data(thing: Any) -> Any:
         return {"absent": thing.what, "name": thing.__name__}
     if hasattr(thing, "model_name") and hasattr(type(thing), "graph"):
         return {"absent": "log", "name": thing.model_name}
-    return {"absent": "function", "name": name_of(thing)} if callable(thing) else thing
+    return {"absent": "function", "name": function_label(thing)} if callable(thing) else thing
 
 
 def from_data(data: Any) -> Any:

@@ -8,8 +8,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from ..draw.draw_options import DrawOptions
 from ..draw.notebook import in_notebook
-from ..draw.options import DrawOptions
 from ..draw.output.formats import FORMATS
 from ..draw.show import open_in_viewer
 from ..draw.view.build import make_view

@@ -48,7 +48,7 @@ class UnknownFunction:
         return f"UnknownFunction({self.__name__})"
 
 
-def name_of(function: Any) -> str | None:
+def torch_name(function: Any) -> str | None:
     """The name of one of torch's own functions; None for all others."""
     if isinstance(function, (OpOverload, OpOverloadPacket)):
         name = f"torch.ops.{function}"

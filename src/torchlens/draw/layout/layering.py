@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .containers import OUTSIDE, Piece, Stream
+from .container_tree import OUTSIDE, EdgeStream, Piece
 
 
 @dataclass(slots=True)
@@ -18,7 +18,7 @@ class Order:
     linked: bytearray  # has any edge at all
 
 
-def order_of(count: int, pieces: Sequence[Piece], streams: Sequence[Stream]) -> Order:
+def order_of(count: int, pieces: Sequence[Piece], streams: Sequence[EdgeStream]) -> Order:
     before: list[list[tuple[int, int]]] = [[] for _ in range(count)]
     after: list[list[tuple[int, int]]] = [[] for _ in range(count)]
     entered, linked = bytearray(count), bytearray(count)
@@ -37,7 +37,7 @@ def order_of(count: int, pieces: Sequence[Piece], streams: Sequence[Stream]) -> 
     return Order(before, after, entered, linked)
 
 
-def layers_of(order: Order, pieces: Sequence[Piece]) -> list[int]:
+def layering_of(order: Order, pieces: Sequence[Piece]) -> list[int]:
     """The layer of each child, from 1: as early as its inputs allow, then as near to its consumers as is no loss."""
     count = len(order.before)
     layer = [1] * count

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from .layouts import Fit, fit, laid_out_as, relative_error
+from .layouts import Fit, best_fit, laid_out_as, relative_error
 from .sides import Side
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def _pair(
 ) -> Row:
     one, other = exact["A"].get(x), exact["B"].get(y)
     saved, own = a.value(x).saved, b.value(y).saved
-    found = None if one is None or other is None else fit(one, other, 1e-9)
+    found = None if one is None or other is None else best_fit(one, other, 1e-9)
     error = _error(saved, own, found)
     rounding = _sum(_error(saved, one), _error(own, other))
     in_float64 = None if found is None else found.error

@@ -6,7 +6,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from ..words import counted, shape_words
-from .rows import Row
+from .operation_pairs import Row
 
 if TYPE_CHECKING:
     from .comparison import Comparison, Difference

@@ -13,7 +13,7 @@ from ..errors import ArgumentError, near
 from ..selectors import Selection
 from .notebook import in_notebook, temporary_folder
 from .output.formats import FORMATS
-from .view.options import Chosen, ViewOptions
+from .view.view_options import Chosen, ViewOptions
 
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "vis_mode": ("unrolled", "rolled"),

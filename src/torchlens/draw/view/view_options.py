@@ -18,7 +18,7 @@ Override = Mapping[str, Any] | Callable[..., Mapping[str, Any] | None]
 
 @dataclass(frozen=True)
 class ViewOptions:
-    """What a view shows. `draw/options.py` checks what users give."""
+    """What a view shows. `draw/draw_options.py` checks what users give."""
 
     vis_mode: Literal["unrolled", "rolled"] = "unrolled"
     vis_nesting_depth: int | None = None

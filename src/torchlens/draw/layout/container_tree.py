@@ -53,7 +53,7 @@ class Container:
 
 
 @dataclass(slots=True)
-class Stream:
+class EdgeStream:
     """One place where edges leave a node; a different label there makes a different place."""
 
     node: int
@@ -67,7 +67,7 @@ class ContainerTree:
     containers: list[Container]
     container_of: list[int]  # by node
     position: list[int]  # by node or nodes + container: the place among its siblings
-    streams: list[Stream]
+    streams: list[EdgeStream]
     streams_of: dict[int, list[int]]  # by node
     routes: list[list[tuple[int, Piece]]]  # by edge: its pieces from tail to head, each with its container
 
@@ -90,7 +90,7 @@ def cut_into_containers(view: View) -> ContainerTree:
             tail, head, tail_label, head_label = head, tail, head_label, tail_label
         stream = numbers.setdefault((tail, tail_label, edge.backward), len(numbers))
         if stream == len(tree.streams):
-            tree.streams.append(Stream(tail, tail_label, edge.backward))
+            tree.streams.append(EdgeStream(tail, tail_label, edge.backward))
             tree.streams_of.setdefault(tail, []).append(stream)
         if head <= tail:
             tree.streams[stream].loops = True

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import torchlens as tl
-from torchlens.draw.options import DrawOptions
+from torchlens.draw.draw_options import DrawOptions
 
 
 class Counting(nn.Module):

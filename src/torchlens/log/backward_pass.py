@@ -9,7 +9,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor
 
-from ..capture.gradients import Gradients, Node, SavedForBackward
+from ..capture.gradients import AutogradNode, Gradients, SavedForBackward
 from ..capture.records import fetched
 from ..errors import ArgumentError, TorchVersionError
 from ..graph.graph import Graph
@@ -147,7 +147,7 @@ def last(gradients: Iterable[Tensor | None]) -> Any:
     return next((gradient for gradient in reversed(list(gradients)) if gradient is not None), None)
 
 
-def saved_by(node: Node) -> tuple[SavedForBackward, ...]:
+def saved_by(node: AutogradNode) -> tuple[SavedForBackward, ...]:
     """What autograd kept of the forward pass for this node."""
     if node.saved is None:
         raise TorchVersionError(

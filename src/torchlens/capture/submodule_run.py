@@ -16,10 +16,10 @@ from ..options import Options
 from ..words import counted
 from . import rng
 from .changes import Changes, Replaced, between
-from .keeping import Sink
+from .keeping import ValueSink
 from .modules import named_modules
 from .observer import Observer
-from .session import Run, run_traced
+from .session import RunResult, run_traced
 from .surroundings import EAGER
 
 
@@ -29,9 +29,9 @@ def trace_of(
     args: list[Any],
     kwargs: dict[str, Any],
     options: Options,
-    sink: Sink | None = None,
+    sink: ValueSink | None = None,
     observers: tuple[Observer, ...] = (),
-) -> Run:
+) -> RunResult:
     """Run the model once; return the trace of that, or of one call of a submodule in it, and what the model raised.
 
     The trace of a submodule is the same as if it had been logged by itself, with what the model gave it. `"core:2"`
@@ -41,7 +41,7 @@ def trace_of(
         return run_traced(model, args, kwargs, options, sink, observers)
     name, number = _address(module)
     wanted = _OneCall(_submodule(model, name), number, dataclasses.replace(options, random_seed=None), sink, observers)
-    seed = rng.begin(options.random_seed)
+    seed = rng.seed_generators(options.random_seed)
     error = None
     try:
         waiting = wanted.waiting()
@@ -52,7 +52,7 @@ def trace_of(
         times = "never" if not wanted.calls else f"only {counted(wanted.calls, 'time')}"
         raise error or LayerNotFoundError(f"module {module!r} can't be logged: {name} was called {times}")
     trace = wanted.run.trace
-    trace.seed, trace.within = seed, module
+    trace.seed, trace.submodule = seed, module
     if ":" not in module and wanted.calls > 1:
         trace.warnings.append(
             f"{name} was called {wanted.calls} times, and this is its first call; for another: module='{name}:2'"
@@ -102,10 +102,10 @@ class _OneCall:
     """Stands in for a module's `_call_impl` until the wanted call comes, and records that one."""
 
     def __init__(
-        self, module: nn.Module, number: int, options: Options, sink: Sink | None, observers: tuple[Observer, ...]
+        self, module: nn.Module, number: int, options: Options, sink: ValueSink | None, observers: tuple[Observer, ...]
     ) -> None:
         self.calls = 0
-        self.run: Run | None = None
+        self.run: RunResult | None = None
         self._module = module
         self._number = number
         self._options = options

@@ -12,13 +12,13 @@ from ..draw.layout.layout import Rect
 from ..draw.layout.measure import NODE_SIZE, text_width
 from ..draw.output.formats import FORMATS
 from ..draw.output.pdf import print_pdf
-from ..draw.output.picture import Mark, Path, Rectangle, Style, Words
+from ..draw.output.picture import Curve, Mark, Rectangle, Style, Words
 from ..draw.output.png import print_png
 from ..draw.output.svg import print_svg
 from ..draw.show import open_in_viewer
 from ..errors import ArgumentError
 from ..words import shape_words
-from .rows import Row
+from .operation_pairs import Row
 
 if TYPE_CHECKING:
     from .comparison import Comparison
@@ -93,7 +93,7 @@ def _marks(row: Row, y: float, lane: float) -> Iterator[Mark]:
         ends: list[tuple[float, ...]] = [(lane, y + _BOX / 2), (lane + _GAP, y + _BOX / 2)]
         error = "" if row.error is None else f"{row.error:.0e}" if row.error else "0"
         label = [_words(lane + _GAP / 2, y + _BOX / 2 - 2, error, line, centred=True)] if error else []
-        yield Mark(f"{row.a} = {row.b}", [Path(ends, Style(None, line, style.pen))], label)
+        yield Mark(f"{row.a} = {row.b}", [Curve(ends, Style(None, line, style.pen))], label)
     for x, name in zip((0.0, lane + _GAP), _names(row), strict=True):
         if name:
             box = Rectangle(Rect(x, y, lane, _BOX), style)
@@ -119,7 +119,7 @@ def _words(x: float, y: float, text: str, color: str, *, centred: bool = False, 
     return Words(x, y, text, text_width(text, NODE_SIZE, bold), NODE_SIZE, bold, color, centred)
 
 
-def draw(comparison: Comparison, path: str | PathLike[str] | None) -> FilePath:
+def draw_comparison(comparison: Comparison, path: str | PathLike[str] | None) -> FilePath:
     """Write the picture; without a path, beside us, and show it."""
     file = FilePath("comparison.svg" if path is None else fsdecode(path))
     ending = file.suffix[1:].lower() or "svg"

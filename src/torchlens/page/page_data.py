@@ -21,8 +21,8 @@ from ..draw.view.links import arguments_of
 from ..draw.view.texts import edit_words
 from ..graph.graph import Graph
 from ..words import shape_words
-from .arguments import described_call
-from .sites import Sites
+from .call_text import described_call
+from .code_lines import CodeLines
 
 FORMAT = 1
 
@@ -65,7 +65,7 @@ def steps(numbers: Iterable[int]) -> list[int]:
 def page_data(log: Drawable) -> dict[str, Any]:
     """Everything about a log but its values."""
     graph, strings = log.graph, Strings()
-    sites = Sites(graph, strings)
+    sites = CodeLines(graph, strings)
     found = {
         "format": FORMAT,
         "name": log.model_name,
@@ -103,7 +103,7 @@ def _widths(texts: list[str]) -> dict[str, float]:
 # ---- operations -----------------------------------------------------------------------------------------------
 
 
-def _operations(graph: Graph, strings: Strings, sites: Sites) -> dict[str, list[Any]]:
+def _operations(graph: Graph, strings: Strings, sites: CodeLines) -> dict[str, list[Any]]:
     trace, entries = graph.trace, graph.entries
     calls: list[Call | None] = [
         trace.calls[value.call] if value.role in ("op", "update") and value.call >= 0 else None for value in entries

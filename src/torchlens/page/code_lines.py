@@ -15,7 +15,7 @@ _MOST_FRAMES = 8
 _AROUND = 5
 
 
-class Sites:
+class CodeLines:
     """Numbers stacks, frames and lines as they are met."""
 
     def __init__(self, graph: Graph, strings: Callable[[str], int]) -> None:

@@ -13,14 +13,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..capture.within import trace_of
+from ..capture.submodule_run import trace_of
 from ..errors import LayerNotFoundError, TorchLensError
 from ..log.apply_selection import apply_selection
 from ..log.interventions import live_edits, run_before
 from ..log.model_log import ModelLog
 from ..options import Options
 from ..selectors import Selection
-from .layers import Wanted, module_edits
+from .chosen_layers import WantedValue, module_edits
 from .plan import hash_of_tensors
 from .reduce import described_function
 
@@ -37,7 +37,9 @@ def are_light(model: nn.Module, interventions: Any) -> bool:
 class EditedForward:
     """Runs a model on batches, with interventions. As `Forward`."""
 
-    def __init__(self, model: nn.Module, wanted: Sequence[Wanted], interventions: Any, base: ModelLog | None) -> None:
+    def __init__(
+        self, model: nn.Module, wanted: Sequence[WantedValue], interventions: Any, base: ModelLog | None
+    ) -> None:
         self._model, self._interventions, self._base = model, interventions, base
         self.wanted = list(wanted)
 
@@ -76,7 +78,7 @@ def edited_log(
     run = trace_of(model, None, args, kwargs, options, None, (edits,))
     if run.error is not None:
         raise run.error
-    log = ModelLog(run.trace)
+    log = ModelLog(run.trace, options)
     edits.finish(lambda: log.graph)
     apply_selection(log, run.chooser)
     return log
@@ -84,22 +86,22 @@ def edited_log(
 
 def resolve_edited(
     model: nn.Module, args: list[Any], kwargs: dict[str, Any], layers: Any, interventions: Any
-) -> tuple[list[Wanted], ModelLog]:
+) -> tuple[list[WantedValue], ModelLog]:
     """The values that the selectors mean in an edited run of this batch, and the run before it, without edits."""
     base = run_before(model, None, args, kwargs, Options.checked(layers_to_save=None))
     log = edited_log(model, args, kwargs, None, interventions, base)
-    found: dict[int, Wanted] = {}
+    found: dict[int, WantedValue] = {}
     for selector in Selection.checked(layers, "layers").selectors:
         places = log._lookup.chosen(Selection((selector,)), "layers")
         for place in places:
             alone = len(places) == 1 and isinstance(selector, str)
             label = log.graph.label(place)
             name = str(selector) if alone else label
-            found.setdefault(place, Wanted(name, label, name, None, False, selector))
+            found.setdefault(place, WantedValue(name, label, name, None, False, selector))
     return list(found.values()), base
 
 
-def described(interventions: Mapping[Any, Any] | None) -> str:
+def described_interventions(interventions: Mapping[Any, Any] | None) -> str:
     """How a store remembers interventions: as they print, with a hash of the tensors in them."""
     if interventions is None:
         return ""
