@@ -18,7 +18,7 @@ from ..aliases import MODEL_ATTRIBUTES, Aliased
 from ..capture.arguments import model_arguments
 from ..capture.dispatcher import Completeness
 from ..capture.records import Trace, Value, total_nbytes
-from ..capture.within import trace_of
+from ..capture.submodule_run import trace_of
 from ..errors import ArgumentError, FidelityWarning, PassNeededError
 from ..graph.graph import Graph
 from ..options import Options
