@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from ..capture.session import modules_of
 from ..errors import ArgumentError, LayerNotFoundError, SeveralOutputsWarning
-from ..fastlog.edits import ModuleEdits
 from ..fastlog.events import Frame
+from ..fastlog.module_edits import ModuleEdits
 from ..fastlog.preview import Run, dry_run
 from ..fastlog.recorder import Recorder
 from ..fastlog.recording import Record

@@ -14,8 +14,8 @@ from ..capture.naming import depends_on_site, layer_type_at
 from ..capture.records import Site, facts_of
 from ..errors import ArgumentError, TorchLensError
 from ..selectors import selector_text
-from .context import context_of
 from .events import NO_HISTORY, Event, Frame, History, Name, Rollout, Tally, new_event
+from .record_context import context_of
 from .recording import Record
 from .rules import Rules
 from .spec import AS_IT_IS, CaptureSpec
