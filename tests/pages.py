@@ -3,6 +3,9 @@
 A block ends like a cell of a notebook: if its last line is an expression, its value is shown. What a block shows stands
 in the plain block that follows it; a block may show nothing. An expression with a comment `# -> value` has that value.
 If the block is to raise, the last thing that it shows is the exception. In blocks for the shell, `torchlens` is run.
+
+In a table whose second column is headed `one line` or `here`, the code in that column runs too, row by row, with the
+names of the blocks above it.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ _BLOCK = re.compile(
     r"^```(?P<language>python|sh)\n(?P<code>.*?)^```\n(\n*^```(text)?\n(?P<shown>.*?)^```\n)?", re.MULTILINE | re.DOTALL
 )
 _VALUE = re.compile(r"(?<=# -> ).*$")
+_TABLE = re.compile(r"^\|[^|\n]*\| (?:one line|here) \|\n\|[-|]+\|\n(?P<rows>(?:\|.*\n)+)", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,27 @@ def blocks_of(text: str) -> list[Block]:
     return blocks
 
 
+def rows_of(text: str) -> list[tuple[int, list[str]]]:
+    """The rows of the tables that run: where each stands in the text, and the pieces of code in its second cell."""
+    rows = []
+    for table in _TABLE.finditer(text):
+        for row in re.finditer(r"^\|.* \| (.*) \|$", table["rows"], re.MULTILINE):
+            rows.append((table.start("rows") + row.start(), re.findall("`(.+?)`", row[1])))
+    return rows
+
+
+def run_line(line: str, names: dict[str, Any]) -> Any:
+    """The value of a line of Python; of a statement, or of one of our commands, None."""
+    if line.startswith("torchlens "):
+        in_shell(line)
+        return None
+    try:
+        return eval(line, names)
+    except SyntaxError:
+        exec(line, names)
+        return None
+
+
 def timeless(text: str) -> str:
     """Without what differs from run to run, or from machine to machine: times, and sizes of files that hold paths."""
     return re.sub(r"(Time elapsed|Time): .*|\S+ KB(?= in \d+ files)", r"\1", text).strip()
@@ -87,12 +112,17 @@ class Page:
     def check(self, update: bool) -> None:
         """Run all blocks; compare what they show with the page, or rewrite it."""
         changes = []
+        rows = rows_of(self.text)
         for block in blocks_of(self.text):
+            while rows and rows[0][0] < block.code_span[0]:
+                self._run_row(rows.pop(0)[1])
             code, shown = self._run(block) if block.language == "python" else (block.code, in_shell(block.code))
             if code != block.code:
                 changes.append((block.code_span, code))
             if block.shown is not None and timeless(shown) != timeless(block.shown):
                 changes.append((block.shown_span, shown.rstrip() + "\n"))
+        for _, lines in rows:
+            self._run_row(lines)
         text = self.text
         for (start, stop), new in reversed(changes):
             text = text[:start] + new + text[stop:]
@@ -129,6 +159,17 @@ class Page:
         said = "".join(f"{warning.category.__name__}: {warning.message}\n" for warning in warned)
         assert not said or block.shown is not None, f"{self.path.name}:{block.line} warned: {said}"
         return "\n".join(lines) + "\n", said + shown.getvalue()
+
+    def _run_row(self, lines: list[str]) -> None:
+        with redirect_stdout(io.StringIO()), warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for line in lines:
+                try:
+                    run_line(line, self.names)
+                except Exception as error:
+                    raise AssertionError(
+                        f"{self.path.name}: `{line}` raised {type(error).__name__}: {error}"
+                    ) from error
 
     def _execute(self, statement: ast.stmt) -> Any:
         """The value of an expression; None for other statements."""

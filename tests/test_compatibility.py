@@ -1017,7 +1017,7 @@ def documented() -> list[str]:
     return re.findall(r"\| `(test_\w+)` \|$", DOCUMENT.read_text(), re.MULTILINE)
 
 
-def tests() -> list[str]:
+def names_of_tests() -> list[str]:
     return [name for name in globals() if name.startswith("test_") and name not in _ABOUT_THE_DOCUMENT]
 
 
@@ -1025,7 +1025,7 @@ _ABOUT_THE_DOCUMENT = {"test_every_row_has_a_test_and_every_test_a_row", "test_n
 
 
 def test_every_row_has_a_test_and_every_test_a_row() -> None:
-    assert sorted(documented()) == sorted(tests())
+    assert sorted(documented()) == sorted(names_of_tests())
     lines = [line for line in DOCUMENT.read_text().splitlines() if line.startswith("|")]
     assert len([line for line in lines if not re.match(r"\|( -+ \||-+\||.*\| Test \|)", line)]) == len(documented())
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.pages import Page
+from tests.pages import Page, rows_of
 
 import torchlens as tl
 from torchlens import aliases, errors
@@ -36,6 +36,15 @@ def test_examples(path: Path, update: bool, tmp_path: Path, monkeypatch: pytest.
             shown.write_bytes(drawn.read_bytes())
         assert shown.exists(), f"{name} is shown and not drawn by the page"
         assert not drawn.exists() or drawn.read_bytes() == shown.read_bytes(), f"{name}: pytest --update-golden"
+
+
+def test_forty_lines_of_the_cookbook_run() -> None:
+    assert len(rows_of((DOCS / "cookbook.md").read_text(encoding="utf-8"))) == 40
+
+
+def test_ten_calls_of_each_other_tool_have_a_line_that_runs() -> None:
+    sections = (DOCS / "coming-from.md").read_text(encoding="utf-8").split("\n## ")[1:]
+    assert [len(rows_of(section)) for section in sections] == [10] * 6
 
 
 def test_every_image_is_shown() -> None:

@@ -12,7 +12,10 @@ import pytest
 from nbclient import NotebookClient
 from tests.pages import timeless
 
-NOTEBOOKS = sorted((Path(__file__).parents[1] / "docs" / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = [
+    pytest.param(path, id=path.stem, marks=[pytest.mark.handover] if path.stem == "rdms" else [])  # needs rsatoolbox
+    for path in sorted((Path(__file__).parents[1] / "docs" / "notebooks").glob("*.ipynb"))
+]
 A_CELL = re.compile(r"/[^\s\"]*ipykernel_\d+/\d+\.py")  # how a kernel names the file that a cell is not in
 WITHOUT_GRAPHVIZ = "from torchlens.draw.output import graphviz\ngraphviz.is_there = lambda: False\ndel graphviz\n"
 
@@ -26,7 +29,7 @@ def texts(notebook: Any) -> list[list[str]]:
     return shown
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", NOTEBOOKS)
 def test_notebook(path: Path, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     startup = tmp_path / "ipython" / "profile_default" / "startup"
     startup.mkdir(parents=True)

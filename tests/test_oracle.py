@@ -337,16 +337,16 @@ def test_module_outputs_are_what_forward_hooks_see(case: Case, mode: str) -> Non
     seen = hooked_run(case, mode)
     log = logged_run(case, mode).log
     assert {address: len(values) for address, values in seen.items()} == log.module_num_passes
-    for address, values in seen.items():
-        for number, value in enumerate(values, 1):
-            if value is not None:
-                assert_holds(log, [f"{address}:{number}"], [value])
+    for address, calls in seen.items():
+        for number, values in enumerate(calls, 1):
+            name = f"{address}:{number}"
+            assert_holds(log, [name] if len(values) == 1 else [f"{name}[{i}]" for i in range(len(values))], values)
 
 
-def hooked_run(case: Case, mode: str) -> dict[str, list[Tensor | None]]:
-    """What each submodule returned, call by call, in a plain run: the first tensor of it, if any."""
+def hooked_run(case: Case, mode: str) -> dict[str, list[list[Tensor]]]:
+    """The tensors that each submodule returned, call by call, in a plain run."""
     run = prepared(case, mode)
-    seen: dict[str, list[Tensor | None]] = {}
+    seen: dict[str, list[list[Tensor]]] = {}
     for address, module in run.model.named_modules():
         if address:
             module.register_forward_hook(noting(seen.setdefault(address, [])))
@@ -355,9 +355,9 @@ def hooked_run(case: Case, mode: str) -> dict[str, list[Tensor | None]]:
     return seen
 
 
-def noting(values: list[Tensor | None]) -> Callable[..., None]:
+def noting(calls: list[list[Tensor]]) -> Callable[..., None]:
     def hook(module: nn.Module, args: Any, result: Any) -> None:
-        values.append(next(iter(copies(result)), None))
+        calls.append(copies(result))
 
     return hook
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.pages import blocks_of, in_shell
+from tests.pages import blocks_of, rows_of, run_line
 
 import torchlens as tl
 
@@ -16,27 +16,14 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-def rows() -> list[str]:
-    """The right-hand cells of the table of tasks."""
-    table = README.split("## What do you want to do?")[1].split("\n\n")[1]
-    return [line.split(" | ", 1)[1] for line in table.splitlines()[2:]]
-
-
 def test_one_line_for_each_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CI", "1")  # no viewer
     names: dict[str, Any] = {}
     exec(next(block.code for block in blocks_of(README) if block.language == "python"), names)
-    for row in rows():
-        for line in re.findall("`(.+?)`", row):
-            if line.startswith("torchlens "):
-                in_shell(line)
-                continue
-            try:
-                value = eval(line, names)
-                assert value is not None or re.search("save|backward", line), line
-            except SyntaxError:
-                exec(line, names)
+    for _, lines in rows_of(README):
+        for line in lines:
+            run_line(line, names)
     assert len(names["recorder"].recording) == 3
     assert names["grads"]["fc:2"].gradient is not None
     assert names["log"]["input_1"].tensor_shape == (7, 5)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
@@ -32,7 +31,7 @@ from .capture.records import Trace
 from .capture.session import run_traced
 from .capture.submodule_run import trace_of
 from .capture.surroundings import plain_run
-from .errors import ArgumentError, FidelityWarning, near
+from .errors import ArgumentError, FidelityWarning, near, warn
 from .graph.call_stacks import call_in_words
 from .log.apply_autograd import apply_autograd_options
 from .log.apply_selection import apply_selection
@@ -153,7 +152,7 @@ def log_forward_pass(
         raise _annotated(error, log, [*args, *kwargs.values()])
     apply_autograd_options(log)
     for warning in log.warnings:
-        warnings.warn(warning, FidelityWarning, stacklevel=2)
+        warn(warning, FidelityWarning)
     if picture is not None:
         from .draw.show import draw
 

@@ -1,4 +1,4 @@
-"""What can go wrong, and the warning that goes into a log.
+"""What can go wrong, and what is warned of.
 
 TorchLensError
  ├── ArgumentError        an argument that can't be used (also a ValueError)
@@ -20,7 +20,12 @@ DrawingWarning            a picture was made in another way than asked for
 from __future__ import annotations
 
 import difflib
+import os
+import sys
+import warnings
 from collections.abc import Iterable
+
+_PACKAGE = os.path.dirname(__file__) + os.sep
 
 
 class TorchLensError(Exception):
@@ -84,6 +89,14 @@ class SeveralOutputsWarning(UserWarning):
 
 class DrawingWarning(UserWarning):
     """A picture was made in another way than asked for."""
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line of the caller's own code that led here, the first outside of this package."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)
 
 
 def near(name: str, names: Iterable[str], count: int = 3) -> str:

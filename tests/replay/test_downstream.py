@@ -229,6 +229,7 @@ def test_custom_gradients_are_refused_rather_than_lost() -> None:
         assert torch.equal(log.replay(values={"exp": x}), x.sin())
 
 
+@pytest.mark.filterwarnings("ignore:The default weight initialization of GoogleNet")  # torchvision's, for its users
 @pytest.mark.parametrize("name", ["resnet18", "googlenet", "vit_b_16"])
 def test_known_models(name: str) -> None:
     model = getattr(torchvision_models(), name)()

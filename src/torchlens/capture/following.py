@@ -6,7 +6,6 @@ gradient can be had later, see gradients.py), and the tensor itself, so that a l
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .._torch import call_with_grad, is_functorch_wrapped
-from ..errors import FidelityWarning
+from ..errors import FidelityWarning, warn
 from .autograd_state import MOST_GRAD_FNS, is_leaf
 from .containers import paired
 from .functions import Function
@@ -84,11 +83,10 @@ class Connections:
         if connected is None:
             return None
         if connected.tensor._version != connected.version:
-            warnings.warn(
+            warn(
                 f"a tensor of shape {tuple(value.shape)} was overwritten after it was logged: what the log holds is "
                 "what it was before, without its connection to autograd",
                 FidelityWarning,
-                stacklevel=4,
             )
             return None
         return connected.tensor

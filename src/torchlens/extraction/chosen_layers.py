@@ -7,7 +7,6 @@ light one does. What was chosen there is known from then on by how the light tra
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ..capture.session import modules_of
-from ..errors import ArgumentError, LayerNotFoundError, SeveralOutputsWarning
+from ..errors import ArgumentError, LayerNotFoundError, SeveralOutputsWarning, warn
 from ..fastlog.events import Frame
 from ..fastlog.module_edits import ModuleEdits
 from ..fastlog.preview import Run, dry_run
@@ -100,7 +99,7 @@ class _Finder:
         graph, lookup = self._log.graph, self._log._lookup
         places, remark = kind.single(graph, lookup._asked) if isinstance(kind, Returned) else (set(), None)
         if remark is not None:
-            warnings.warn(f"layers: {remark}", SeveralOutputsWarning, stacklevel=2)
+            warn(f"layers: {remark}", SeveralOutputsWarning)
         return sorted(places) or lookup.chosen(Selection((kind.said,)), "layers")
 
     def _one(self, place: int, kind: Kind) -> WantedValue:

@@ -7,13 +7,12 @@ again by another one.
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from ..errors import ArgumentError, StoreError
+from ..errors import ArgumentError, StoreError, warn
 from .begin import Begun, announce, begin
 from .progress import Progress
 from .run import ExtractRequest
@@ -150,10 +149,9 @@ class _Crew:
             if calls:
                 return calls[0]
             if not any(shards for _, shards in self._busy.values()):
-                warnings.warn(
+                warn(
                     f"no worker has started within {_PATIENCE} seconds: the Ray cluster may have no free CPU or GPU; "
                     "`ray status` tells",
-                    stacklevel=2,
                 )
 
     def _share(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -13,7 +12,7 @@ from ..capture import rng
 from ..capture.arguments import model_arguments
 from ..capture.changes import between
 from ..capture.session import modules_of, run_traced
-from ..errors import ArgumentError, LayerNotFoundError, SeveralOutputsWarning
+from ..errors import ArgumentError, LayerNotFoundError, SeveralOutputsWarning, warn
 from ..log.apply_selection import apply_selection
 from ..log.interventions import live_edits, run_before
 from ..log.model_log import ModelLog
@@ -88,7 +87,7 @@ def _result(kind: Returned, records: Sequence[Record]) -> Tensor:
     if kind.index is not None and kind.index >= len(tensors):
         raise LayerNotFoundError(f"nothing is chosen by {said}: the module returned {counted(len(tensors), 'tensor')}")
     if kind.index is None and len(tensors) > 1:
-        warnings.warn(kind.first_of(range(len(tensors))), SeveralOutputsWarning, stacklevel=5)
+        warn(kind.first_of(range(len(tensors))), SeveralOutputsWarning)
     return tensors[kind.index or 0]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dis import opname
 from functools import partial
@@ -25,7 +24,7 @@ from ..capture.observer import Observer
 from ..capture.records import Trace
 from ..capture.session import modules_of, run_traced
 from ..capture.surroundings import EAGER
-from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError
+from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError, warn
 from ..intervene.live import LiveEdits
 from ..log.interventions import live_edits, run_before
 from ..log.model_log import ModelLog
@@ -113,7 +112,7 @@ def record(
         recording = kept.finish(1, [*structure.warnings, *structure.remarks, *never_stopped(rules)])
     recording._log = partial(_log_of, structure)
     for warning in recording.warnings:
-        warnings.warn(warning, FidelityWarning, stacklevel=2)
+        warn(warning, FidelityWarning)
     return recording
 
 
@@ -277,7 +276,7 @@ class Recorder:
         )
         # What was recorded before an exception of the user's is whole, and is kept.
         for warning in self.finish(said if passes and raised[0] is None else []).warnings:
-            warnings.warn(warning, FidelityWarning, stacklevel=2)
+            warn(warning, FidelityWarning)
         if self._edits is not None and passes and raised[0] is None:
             self._edits.check()
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection
 from typing import Any
 
-from ..errors import LayerNotFoundError, SeveralOutputsWarning
+from ..errors import LayerNotFoundError, SeveralOutputsWarning, warn
 from ..graph.graph import Graph
 from ..selectors import Asked, Kind, Selection, compile
 from .op_log import OpLog
@@ -31,9 +30,10 @@ class Lookup:
         places, remark = kind.single(self._graph, self._asked)
         if not places:
             raise LayerNotFoundError(kind.nothing(self._graph))
+        found = sorted(places) if len(places) == 1 else self._layer(kind, sorted(places))
         if remark is not None and not quietly:
-            warnings.warn(remark, SeveralOutputsWarning, stacklevel=3)
-        return sorted(places) if len(places) == 1 else self._layer(kind, sorted(places))
+            warn(remark, SeveralOutputsWarning)
+        return found
 
     def _layer(self, kind: Kind, places: list[int]) -> list[int]:
         layers = list(dict.fromkeys(self._graph.layers[place] for place in places))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from ..capture.arguments import model_arguments
 from ..capture.dispatcher import Completeness
 from ..capture.records import Trace, Value, total_nbytes
 from ..capture.submodule_run import trace_of
-from ..errors import ArgumentError, FidelityWarning, PassNeededError
+from ..errors import ArgumentError, FidelityWarning, PassNeededError, warn
 from ..graph.graph import Graph
 from ..options import Options
 from ..selectors import Selection, Selector, is_selector, numbered
@@ -623,7 +622,7 @@ class ModelLog(Tabular, Aliased):
         log = ModelLog(trace, self._options)
         log.__dict__["graph"] = graph
         for remark in trace.remarks[len(self._trace.remarks) :]:
-            warnings.warn(remark, FidelityWarning, stacklevel=2)
+            warn(remark, FidelityWarning)
         return log
 
     def _single(self, key: str | int) -> Value:
@@ -671,7 +670,7 @@ class ModelLog(Tabular, Aliased):
         apply_selection(new, chooser)
         apply_autograd_options(new)
         for warning in trace.warnings:
-            warnings.warn(warning, FidelityWarning, stacklevel=2)
+            warn(warning, FidelityWarning)
         self.__dict__.clear()
         self.__dict__.update(new.__dict__)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-
-from ...errors import ArgumentError, DrawingError, DrawingWarning
+from ...errors import ArgumentError, DrawingError, DrawingWarning, warn
 from .picture import Picture
 from .svg import FONTS, print_svg
 
@@ -33,10 +31,9 @@ def print_png(picture: Picture) -> bytes:
         )
     zoom = min(ZOOM, LONGEST / max(picture.width, picture.height), (MOST / (picture.width * picture.height)) ** 0.5)
     if zoom < 0.5:
-        warnings.warn(
+        warn(
             f"the picture is {picture.width:.0f} x {picture.height:.0f} points, too large for a PNG at full size: "
             "the text may be too small to read; svg and pdf keep it sharp",
             DrawingWarning,
-            stacklevel=2,
         )
     return bytes(resvg_py.svg_to_bytes(svg_string=print_svg(picture).decode(), zoom=zoom, dpi=96))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-
-from ...errors import ArgumentError, DrawingError, DrawingWarning
+from ...errors import ArgumentError, DrawingError, DrawingWarning, warn
 from ..view.elements import View
 from . import graphviz
 from .dot import to_dot
@@ -49,5 +47,5 @@ def render(view: View, fileformat: str, renderer: str = "auto") -> bytes:
         try:
             return graphviz.run_graphviz(to_dot(view), fileformat, SECONDS_FOR_GRAPHVIZ)
         except DrawingError as error:
-            warnings.warn(f"{error}; drawn with the built-in layout instead", DrawingWarning, stacklevel=2)
+            warn(f"{error}; drawn with the built-in layout instead", DrawingWarning)
     return wanted.print(view)
