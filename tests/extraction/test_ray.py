@@ -69,6 +69,10 @@ def test_the_same_store(tmp_path: Path, cluster: Any, whole: dict[str, bytes], m
     (tmp_path / "acts" / "shards" / "000007.safetensors").unlink()
     extract(Path("acts"), images(60), backend="ray", workers=2)
     assert files(tmp_path / "acts") == whole
+    edits = {"conv": tl.edits.scale(0.5), "relu_1": tl.edits.zero(units=[2])}
+    extract(Path("edited"), images(60), interventions=edits)
+    extract(Path("edited on Ray"), images(60), interventions=edits, backend="ray", workers=2)
+    assert files(tmp_path / "edited on Ray") == files(tmp_path / "edited") != whole
 
 
 def test_workers_that_are_killed(tmp_path: Path, cluster: Any, whole: dict[str, bytes]) -> None:
