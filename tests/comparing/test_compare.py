@@ -41,6 +41,11 @@ def first(comparison: tl.Comparison) -> tl.Difference:
     return comparison.first_difference
 
 
+def check(comparison: tl.Comparison, name: str) -> Any:
+    (found,) = (each for each in comparison.checks if each.name == name)
+    return found
+
+
 # ---- verdicts, in words -------------------------------------------------------------------------------------------
 
 
@@ -124,7 +129,8 @@ def test_a_model_that_was_trained_after_it_was_logged() -> None:
     comparison = tl.compare(before, logged(net))
     assert first(comparison).a == "linear_1_1"
     assert "first.weight has been changed since log A was made; a log does not copy weights" in first(comparison).cause
-    assert not comparison.checks[1].same and "changed since log A was made" in comparison.checks[1].text
+    assert "changed since log A was made" in check(comparison, "weights").text
+    assert not check(comparison, "weights").same
 
 
 def test_training_mode() -> None:
@@ -198,6 +204,20 @@ def test_logs_from_disk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out == "Identical: all 7 values of A and B agree bit for bit.\n"
 
 
+def test_logs_of_other_versions(tmp_path: Path) -> None:
+    tl.save(logged(Net(eps=1e-3)), tmp_path / "run")
+    here = check(tl.compare(logged(), tl.load(tmp_path / "run")), "versions")
+    assert here.same and here.text.startswith("both Python 3.") and here.text.endswith(f"torch {torch.__version__}")
+    old = tl.load(tmp_path / "run")
+    old._trace.versions = {"Python": "3.9.1", "torch": "1.13", "numpy": "1.0"}
+    comparison = tl.compare(old, logged())
+    told = repr(comparison).splitlines()
+    assert told[2].startswith("  Check versions: Python 3.9.1 in A, 3.")
+    assert check(comparison, "versions").text.endswith(f"; torch 1.13 in A, {torch.__version__} in B")
+    old._trace.versions = {}
+    assert check(tl.compare(old, logged()), "versions").text == "not known"
+
+
 def test_what_a_file_may_not_run_is_taken_as_saved(tmp_path: Path) -> None:
     class Strange(Net):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -265,3 +285,49 @@ def test_an_intervention_is_the_cause() -> None:
     assert first(comparison).b == "gelu_1_2"
     assert first(comparison).cause.startswith("an intervention of B: scale(0.5) at activation")
     assert len(comparison.differences) == 1
+
+
+# ---- memory -------------------------------------------------------------------------------------------------------
+
+
+class Unwritten(nn.Module):
+    """Adds memory that nothing was written to: to half of the outputs, unless it is overwritten before."""
+
+    def __init__(self, overwritten: bool) -> None:
+        super().__init__()
+        self.overwritten = overwritten
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        memory = torch.empty_like(x)
+        if self.overwritten:
+            memory[:2] = 1
+            memory[2:] = 2
+        return x + memory
+
+
+def with_memory(log: tl.ModelLog, number: float) -> tl.ModelLog:
+    """As if the memory had held a number."""
+    memory = log["emptylike_1_1"].activation
+    assert memory is not None
+    if "add_1_2" in log.layer_labels:
+        for label in ("add_1_2", "output_1_3"):
+            values = log[label].activation
+            assert values is not None
+            values.copy_(X + number)
+    memory.fill_(number)
+    return log
+
+
+def test_memory_that_nothing_was_written_to_is_no_difference() -> None:
+    one, two = (with_memory(logged(Unwritten(overwritten=True)), number) for number in (3.0, 4.0))
+    comparison = tl.compare(one, two)
+    assert comparison.status == "identical"
+    words = "agree bit for bit, but for memory that nothing was written to yet, in "
+    assert words in comparison.verdict and comparison.verdict.endswith((" 1 of them.", " 2 of them."))
+
+
+def test_memory_that_reaches_the_outputs_is_one() -> None:
+    one, two = (with_memory(logged(Unwritten(overwritten=False)), number) for number in (3.0, 4.0))
+    comparison = tl.compare(one, two)
+    assert comparison.status == "differs"
+    assert first(comparison).cause == "empty_like is memory that nothing was written to, and reaches the outputs"

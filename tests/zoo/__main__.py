@@ -80,9 +80,10 @@ EXPLANATION = """\
 
 Models that nobody here wrote, with random weights and small inputs, in eval mode (those of torchvision also in train
 mode); models of text and pictures get both. Each was run plainly and logged, and its log validated
-(`validate_model_activations`): the outputs equal the plain run's bit for bit; every logged operation, computed again
+(`log.validate()`): the outputs equal the plain run's bit for bit; every logged operation, computed again
 from its parents' saved values, gives the saved value; each parent was changed to see that the comparison could fail;
-every operation that reached the dispatcher is in the log; the log is consistent and has no warnings.
+every operation that reached the dispatcher is in the log; the log is consistent and has no warnings. `tl.compare`
+has to call it identical with a second log of the same run.
 
 - *passed*: all of the above.
 - *failed*: runs plainly, but one of the above does not hold: a bug here.

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from tests.zoo.work import FAILED, NOT_BUILT, PARTS, PASSED, work
+import torch
+from tests.zoo.work import FAILED, NOT_BUILT, PARTS, PASSED, _differences, work
+from torch import nn
+
+import torchlens as tl
 
 DOZEN = [
     "recurrent/areas_with_state",
@@ -39,6 +43,13 @@ def test_widths_are_divided_alike() -> None:
     transformers_models = pytest.importorskip("tests.zoo.transformers_models")
     config = transformers_models._config("bamba", transformers_models._in_proportion)
     assert config.mamba_n_heads * config.mamba_d_head == config.mamba_expand * config.hidden_size < 1024
+
+
+def test_logs_that_differ_are_told() -> None:
+    logs = [tl.log_forward_pass(nn.Tanh(), torch.full((3,), number)) for number in (0.5, 0.6)]
+    assert _differences(logs[0], logs[0]) == []
+    (told,) = _differences(*logs)
+    assert told.startswith("two logs compared: Different from input_1_0 on: the inputs differ")
 
 
 def test_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:

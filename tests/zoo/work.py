@@ -1,4 +1,4 @@
-"""One job of the zoo: build a model, run it plainly, log it, validate the log."""
+"""One job of the zoo: build a model, run it plainly, log it, validate the log, compare it with a second one."""
 
 from __future__ import annotations
 
@@ -62,19 +62,35 @@ def _examine(job: str) -> Result:
 
 
 def _validated(built: Built, outputs: list[Tensor]) -> Result:
-    report = tl.validate_model_activations(built.model, built.args, built.kwargs, random_seed=0)
+    log = _log(built, check_completeness=True)
+    report = log.validate()
+    report.compare_outputs(outputs, [log[label] for label in log.output_layers])
     result = {
         "operations": len(report.replayed) + len(report.given) + len(report.unverified),
         "unverified": len(report.unverified),
         "unstable": len(report.unstable),
     }
-    problems = report.problems
-    if any(problem.check == "outputs" for problem in problems) and not _reproducible(built, outputs):
-        problems = [problem for problem in problems if problem.check != "outputs"]
+    problems = [problem for problem in report.problems if problem.check != "outputs"]
+    about_outputs = [str(problem) for problem in report.problems if problem.check == "outputs"]
+    about_outputs += _differences(log, _log(built))
+    if about_outputs and not _reproducible(built, outputs):
+        about_outputs = []
         result["note"] = "two plain runs give different outputs"
-    if problems:
-        return {"verdict": FAILED, "why": "; ".join(str(problem) for problem in problems)[:600], **result}
+    if problems or about_outputs:
+        return {"verdict": FAILED, "why": "; ".join([*map(str, problems), *about_outputs])[:600], **result}
     return {"verdict": PASSED, **result}
+
+
+def _differences(log: tl.ModelLog, again: tl.ModelLog) -> list[str]:
+    """What `tl.compare` says of two logs of the same run, if not that they are identical."""
+    comparison = tl.compare(log, again)
+    return [] if comparison.status == "identical" else [f"two logs compared: {comparison.verdict}"]
+
+
+def _log(built: Built, **options: bool) -> tl.ModelLog:
+    _seed()
+    inputs = fresh_copy(built.args), fresh_copy(built.kwargs)
+    return tl.log_forward_pass(deepcopy(built.model), *inputs, random_seed=0, **options)
 
 
 def _plain_run(built: Built) -> list[Tensor]:

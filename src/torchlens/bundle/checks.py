@@ -80,6 +80,12 @@ def listed(check: Callable[[Any], T], thing: Any) -> list[T]:
     return [check(member) for member in thing]
 
 
+def named(check: Callable[[Any], T], thing: Any) -> dict[str, T]:
+    if type(thing) is not dict:
+        raise BundleError(f"names with what they stand for were expected, not {_kind(thing)}")
+    return {name: check(member) for name, member in thing.items()}
+
+
 def one_of(allowed: Iterable[str], thing: Any) -> str:
     if type(thing) is not str or thing not in allowed:
         raise BundleError(f"unknown: {_kind(thing)}")

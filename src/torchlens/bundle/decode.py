@@ -13,7 +13,7 @@ from ..capture.rng import Seed
 from ..capture.tensor_memory import version_of
 from ..errors import BundleError
 from ..intervene.edit_data import from_data
-from .checks import at, blaming, each, flag, integer, listed, one_of, optional, text
+from .checks import at, blaming, each, flag, integer, listed, named, one_of, optional, text
 from .columns import AppliedRow, CallRow, EventRow, ModuleCallRow, NodeRow, ValueRow
 from .consistency import check_consistency
 from .places import read_sites
@@ -106,6 +106,7 @@ class _Decoder:
             events=self._each("events", self._event),
             interventions=each("interventions", tables["interventions"], self._intervention),
             applied=each("applied", tables["applied"], self._applied),
+            versions=named(text, tables.get("versions", {})),
             remarks=listed(text, tables.get("remarks", [])),
             seed=self._seed(*tables["seed"]),
             completeness=read_completeness(tables["completeness"]),

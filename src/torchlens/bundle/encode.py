@@ -18,6 +18,7 @@ from .._torch import UninitializedTensorMixin, is_functorch_wrapped
 from ..capture.gradients import AutogradNode, Gradients
 from ..capture.records import Applied, Call, Facts, ModuleCall, ReadEvent, Trace, Value, fetched
 from ..capture.rng import Seed
+from ..capture.versions import versions_of
 from ..errors import BundleError
 from ..intervene.edit_data import to_data
 from .columns import AppliedRow, CallRow, EventRow, ModuleCallRow, NodeRow, ValueRow
@@ -188,6 +189,7 @@ def write_tables(encoder: RecordEncoder, keep: Callable[[Value], tuple[int | Non
         "events": [encoder.event(event) for event in trace.events],
         "interventions": [[clean(site), encoder.python.encode(to_data(edit))] for site, edit in trace.interventions],
         "applied": [encoder.applied(applied) for applied in trace.applied],
+        "versions": {clean(name): clean(version) for name, version in versions_of(trace).items()},
         "remarks": [clean(remark) for remark in trace.remarks],
         "output": encoder.python.encode_output(trace.output),
     }  # fmt: skip

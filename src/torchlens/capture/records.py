@@ -324,6 +324,7 @@ class Trace:
     submodule: str | None = None  # whose call it is, such as "core:2"; None for the whole model
     grad_enabled: bool = True  # where the forward pass began, and not in inference mode
     values_kept: bool = True  # all of them, as they were
+    versions: dict[str, str] | None = None  # of Python and packages, by name; None for those of this process
     listed: list[int] | None = None  # the indexes of the values that were chosen to be saved, if some were
     complete: bool = False  # False when the forward raised
     seed: int = 0

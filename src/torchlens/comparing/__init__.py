@@ -1,8 +1,8 @@
 """Where do two runs begin to differ, and why?
 
     compare(a, b)      compare.py: the whole way, top to bottom
-    Side               sides.py: one log, and its values computed again in float64
-    run_checks         preconditions.py: what is looked at first: inputs, weights, mode, types, seeds
+    Side               sides.py: one log; values.py: its values computed again in float64, few of them in memory
+    run_checks         preconditions.py: what is looked at first: versions, inputs, weights, mode, types, seeds
     Matching           matching.py: which values of the two are equal, by fingerprints.py and layouts.py
     align              aligned.py: the same for two logs of one graph, operation by operation
     find_difference    search.py: the first operation whose inputs agree and whose result does not

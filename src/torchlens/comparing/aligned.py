@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+from torch import Tensor
+
 from ..capture.records import argument_values
 from .findings import Finding
 from .layouts import relative_error
@@ -24,21 +26,24 @@ def _shape_of_entry(side: Side, i: int) -> tuple[object, ...]:
     return parents, tuple(value.shape), value.position, role, len(side.params(i))
 
 
+def errors(donor: Side, recipient: Side) -> dict[int, float]:
+    """How far each of the recipient's values is from the donor's, both computed on the way."""
+    return {i: _error(donor.values[j], recipient.values[i]) for j, i in zip(donor.ids, recipient.ids, strict=True)}
+
+
+def _error(one: Tensor | None, other: Tensor | None) -> float:
+    return math.inf if one is None or other is None else relative_error(one, other)
+
+
 class Aligned:
     """The same interface as `Matching`, for logs of one graph: partners have the same place."""
 
-    def __init__(self, donor: Side, recipient: Side, tolerance: float = 1e-9) -> None:
-        self.donor, self.recipient, self.tolerance = donor, recipient, tolerance
-        self.original = recipient.values
+    def __init__(self, donor: Side, recipient: Side, tolerance: float, error: dict[int, float]) -> None:
+        self.donor, self.recipient, self.tolerance, self.error = donor, recipient, tolerance, error
         self.partner: dict[int, int | None] = dict(zip(recipient.ids, donor.ids, strict=True))
-        self.error = {i: self._error(i) for i in recipient.ids}
         self.first_partner: dict[int, int | None] = {
             i: j if self.error[i] <= tolerance else None for i, j in self.partner.items()
         }
-
-    def _error(self, i: int) -> float:
-        one, other = self.donor.values[_donor(self, i)], self.recipient.values[i]
-        return math.inf if one is None or other is None else relative_error(one, other)
 
     def findings(self) -> list[Finding]:
         """Every operation that is guilty: it differs although its inputs agree, or would if they did."""

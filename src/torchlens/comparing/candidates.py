@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from .findings import Finding
-from .fingerprints import Fingerprint, same_numbers
+from .fingerprints import same_numbers
 from .layouts import relative_error
-from .matching import Matching, boundary, part_behind
+from .matching import Matching, Prints, boundary, part_behind
 from .sides import Side
 from .weights import have_other_weights
 
 #: How far into what differs the search looks, on each side: from its beginning, and back from its end.
 _DEPTH, _BACK = 20, 8
-
-
-Prints = Mapping[int, Fingerprint]
 
 
 class Candidate(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..replay.call import UNINITIALISED
 from .aligned import Aligned
 from .findings import Finding
 from .layouts import relative_error
@@ -137,6 +138,8 @@ class _Cause:
     def _same_in_words(self, name: str) -> tuple[str, tuple[Any, ...]]:
         """The same function with the same literals and weights: what else can it be?"""
         call = self.recipient.call(self.i)
+        if call is not None and call.function.name in UNINITIALISED:
+            return f"{name} is memory that nothing was written to, and reaches the outputs", ("unwritten",)
         if call is not None and call.rng is not None:
             return f"{name} drew other random numbers: other seed, or other draws before it", ("random",)
         if isinstance(self.matching, Matching):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 
 from ..errors import ArgumentError
 from ..log.model_log import ModelLog
+from ..replay.call import UNINITIALISED
 from ..replay.same import same
-from .aligned import Aligned, same_graph
+from .aligned import Aligned, errors, same_graph
 from .causes import name_cause
 from .comparison import Comparison, Outcome
 from .findings import Finding
@@ -19,6 +21,7 @@ from .preconditions import run_checks
 from .proof import output_error, tensor_error
 from .search import Search
 from .sides import Side, coarseness
+from .values import Values
 
 #: Values that differ by less in float64 are equal.
 _TOLERANCE = 1e-9
@@ -28,6 +31,10 @@ _CONSTANTS = 8 * torch.finfo(torch.float32).eps
 
 #: Where values had to be taken as they were saved: so many times what their type rounds by.
 _ROUNDINGS, _COARSEST = 500, 0.05
+
+#: What a search comes to, and a search by how far equal values may be apart.
+Found = tuple["Matching | Aligned", list[Finding]]
+SearchAt = Callable[[float], Found]
 
 #: Found one by one; those of one family are healed together and not counted.
 _MOST_FINDINGS = 60
@@ -55,16 +62,21 @@ def compare(a: ModelLog, b: ModelLog) -> Comparison:
     """
     sides = _side(a, "A"), _side(b, "B")
     aligned = same_graph(*sides)
-    if aligned and _bit_for_bit(*sides):
-        for side in sides:
-            side.take_saved()
-        return Comparison(*sides, Outcome("identical"), run_checks(*sides))
-    coarse = max((side.param_type for side in sides), key=coarseness)
-    for side in sides:
-        side.compute(coarse)
-    donor, recipient = _oriented(*sides)
-    outcome = _outcome(donor, recipient, aligned, _tolerance(donor, recipient))
+    _prepare(*sides)
+    unwritten = _bit_for_bit(*sides) if aligned else None
+    if unwritten is not None:
+        return Comparison(*sides, Outcome("identical", unwritten=unwritten), run_checks(*sides))
+    outcome = _outcome(*_oriented(*sides), aligned)
+    if outcome.status == "rounding" and outcome.observed > _coarsely(*sides) and any(map(_has_unwritten, sides)):
+        _prepare(*sides, blank=False)  # it is no rounding: memory that nothing was written to reaches the outputs
+        outcome = _outcome(*_oriented(*sides), aligned)
     return Comparison(*sides, outcome, run_checks(*sides))
+
+
+def _prepare(a: Side, b: Side, *, blank: bool = True) -> None:
+    coarse = max(a.param_type, b.param_type, key=coarseness)
+    for side, other in ((a, b), (b, a)):
+        side.prepare(coarse, other, blank=blank)
 
 
 def _side(log: ModelLog, name: str) -> Side:
@@ -97,21 +109,38 @@ def _key(side: Side) -> tuple[object, ...]:
     return len(side.trace.calls), len(side.ids), functions, numbers, params, side.trace.model_name
 
 
-def _bit_for_bit(a: Side, b: Side) -> bool:
-    pairs = [(a.value(i), b.value(j)) for i, j in zip(a.ids, b.ids, strict=True)]
-    for one, other in pairs:
-        x, y = one.saved, other.saved
-        if (x is None) != (y is None) or (x is not None and y is not None and not same(x, y)):
-            return False
-    return True
+def _bit_for_bit(a: Side, b: Side) -> int | None:
+    """Do all values agree? If so, how many do not for one reason only: part of their memory was not written to yet."""
+    unwritten: set[int] = set()
+    for i, j in zip(a.ids, b.ids, strict=True):
+        one, other = a.value(i).saved, b.value(j).saved
+        if one is None or other is None:
+            if one is not other:
+                return None
+        elif not same(one, other):
+            if a.value(i).role == "output" or not (_is_unwritten(a, i) or unwritten.intersection(a.parents[i])):
+                return None
+            unwritten.add(i)
+    return len(unwritten)
+
+
+def _is_unwritten(side: Side, i: int) -> bool:
+    return side.spelled(i) in UNINITIALISED
+
+
+def _has_unwritten(side: Side) -> bool:
+    return any(_is_unwritten(side, i) for i in side.ids)
 
 
 def _tolerance(donor: Side, recipient: Side) -> float:
     """How far equal values may be apart: more where something had to be taken as it was saved."""
-    if not any(_kept_floats(side) for side in (donor, recipient)):
-        return _TOLERANCE
-    coarse = max(coarseness(side.param_type) for side in (donor, recipient))
-    return min(_COARSEST, _ROUNDINGS * coarse)
+    kept = any(_kept_floats(side) for side in (donor, recipient))
+    return _coarsely(donor, recipient) if kept else _TOLERANCE
+
+
+def _coarsely(one: Side, other: Side) -> float:
+    """How far values may be apart that were rounded on the way."""
+    return min(_COARSEST, _ROUNDINGS * max(coarseness(side.param_type) for side in (one, other)))
 
 
 def _kept_floats(side: Side) -> list[int]:
@@ -119,20 +148,20 @@ def _kept_floats(side: Side) -> list[int]:
     return [n for n in side.exact.kept if any(output.dtype.is_floating_point for output in calls[n].outputs)]
 
 
-def _outcome(donor: Side, recipient: Side, aligned: bool, tolerance: float) -> Outcome:
+def _outcome(donor: Side, recipient: Side, aligned: bool) -> Outcome:
     """What is found; if that is less than rounding, whether it is only that constants were rounded in another way."""
-    values = dict(recipient.values)
-    matching, findings = _search(donor, recipient, aligned, tolerance)
-    outcome = Outcome("rounding", matching, findings)
+    search = _aligned_search(donor, recipient) if aligned else _matching_search(donor, recipient)
+    tolerance = _tolerance(donor, recipient)
+    original = recipient.values if aligned else recipient.values.copy()
+    matching, findings = search(tolerance)
+    outcome = Outcome("rounding", matching, findings, original=original)
     outcome.observed = output_error(donor, recipient)
-    outcome.rounding = {
-        side.name: _rounding(side, values if side is recipient else side.values) for side in (donor, recipient)
-    }
-    outcome.in_float64 = _exact_error(donor, recipient, values)
+    outcome.rounding = {donor.name: _rounding(donor, donor.values), recipient.name: _rounding(recipient, original)}
+    outcome.in_float64 = _exact_error(donor, recipient, original)
     if not findings and not matching.bad_outputs():
         return outcome
     small = outcome.in_float64 <= sum(outcome.rounding.values())
-    found = _only_constants(outcome, aligned, values) if small and tolerance < _CONSTANTS else None
+    found = _only_constants(outcome, search) if small and tolerance < _CONSTANTS else None
     if found is not None:
         outcome.matching, outcome.findings, outcome.constants = found, [], True
         return outcome
@@ -140,37 +169,45 @@ def _outcome(donor: Side, recipient: Side, aligned: bool, tolerance: float) -> O
     return outcome
 
 
-def _only_constants(
-    outcome: Outcome, aligned: bool, values: dict[int, torch.Tensor | None]
-) -> Matching | Aligned | None:
+def _only_constants(outcome: Outcome, search: SearchAt) -> Matching | Aligned | None:
     """The matching in which only constants differ, by how they were rounded; None if there is more to it."""
-    matching = outcome.matching
-    assert matching is not None
-    if aligned:
+    matching, original = outcome.matching, outcome.original
+    assert matching is not None and original is not None
+    if isinstance(matching, Aligned):
         return matching if all(finding.error <= _CONSTANTS for finding in outcome.findings) else None
-    matching.recipient.values = dict(values)
-    loose, more = _search(matching.donor, matching.recipient, aligned, _CONSTANTS)
+    matching.recipient.values = original.copy()
+    loose, more = search(_CONSTANTS)
     return loose if not more and not loose.bad_outputs() else None
 
 
-def _search(donor: Side, recipient: Side, aligned: bool, tolerance: float) -> tuple[Matching | Aligned, list[Finding]]:
-    if aligned:
-        sweep = Aligned(donor, recipient, tolerance)
+def _aligned_search(donor: Side, recipient: Side) -> SearchAt:
+    error = errors(donor, recipient)
+
+    def search(tolerance: float) -> Found:
+        sweep = Aligned(donor, recipient, tolerance, error)
         return sweep, [name_cause(sweep, finding) for finding in sweep.findings()]
-    matching = Matching(donor, recipient, tolerance)
-    found: list[Finding] = []
-    for _ in range(_MOST_FINDINGS):
-        if not matching.bad_outputs():
-            break
-        finding = Search(matching).find()
-        if finding is None or finding.recipient in matching.grafts:
-            break
-        found.append(name_cause(matching, finding))
-        graft(matching, finding, found)
-    return matching, found
+
+    return search
 
 
-def _rounding(side: Side, values: dict[int, torch.Tensor | None]) -> float:
+def _matching_search(donor: Side, recipient: Side) -> SearchAt:
+    prints = {side.name: side.fingerprints() for side in (donor, recipient)}
+
+    def search(tolerance: float) -> Found:
+        matching = Matching(donor, recipient, tolerance, prints)
+        found: list[Finding] = []
+        for _ in range(_MOST_FINDINGS):
+            finding = Search(matching).find() if matching.bad_outputs() else None
+            if finding is None or finding.recipient in matching.grafts:
+                break
+            found.append(name_cause(matching, finding))
+            graft(matching, finding, found)
+        return matching, found
+
+    return search
+
+
+def _rounding(side: Side, values: Values) -> float:
     """What the side's own arithmetic does to its outputs, against the same computation in float64."""
     worst = 0.0
     for i in side.outputs:
@@ -180,7 +217,7 @@ def _rounding(side: Side, values: dict[int, torch.Tensor | None]) -> float:
     return 0.0 if math.isinf(worst) else worst
 
 
-def _exact_error(donor: Side, recipient: Side, values: dict[int, torch.Tensor | None]) -> float:
+def _exact_error(donor: Side, recipient: Side, values: Values) -> float:
     worst = 0.0
     for j, i in zip(donor.outputs, recipient.outputs, strict=False):
         one, other = donor.values[j], values[i]

@@ -15,6 +15,7 @@ from .operation_pairs import Row, aligned_rows
 from .preconditions import Check
 from .proof import Proof, prove
 from .sides import Side
+from .values import Values
 
 
 @dataclass
@@ -28,6 +29,8 @@ class Outcome:
     in_float64: float = 0.0  # between the outputs in float64
     rounding: dict[str, float] = field(default_factory=dict)  # of each side, in its outputs
     constants: bool = False  # only constants are rounded in another way
+    original: Values | None = None  # of the recipient, before anything was grafted
+    unwritten: int = 0  # values that differ in memory that nothing was written to yet, and only there
 
 
 @dataclass(frozen=True)
@@ -75,8 +78,9 @@ class Comparison:
         hidden      there is a real difference, smaller than the rounding of these runs
         differs     there is a difference; `first_difference` says where and why
 
-    and `bool(comparison)` is True for the first two. `checks` is what was looked at first: inputs, weights, mode,
-    types, seeds. `differences` lists all that was found, one for each cause; `rows` aligns the operations of both.
+    and `bool(comparison)` is True for the first two. `checks` is what was looked at first: versions, inputs,
+    weights, mode, types, seeds. `differences` lists all that was found, one for each cause; `rows` aligns the
+    operations of both.
     """
 
     def __init__(self, a: Side, b: Side, outcome: Outcome, checks: list[Check]) -> None:

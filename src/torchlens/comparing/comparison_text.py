@@ -37,7 +37,10 @@ def verdict(comparison: Comparison) -> str:
     outcome = comparison._outcome
     total = f"{max(outcome.rounding.values(), default=0.0):.1e}"
     if comparison.status == "identical":
-        return f"Identical: all {len(comparison._a.ids)} values of A and B agree bit for bit."
+        words = f"Identical: all {len(comparison._a.ids)} values of A and B agree bit for bit"
+        if outcome.unwritten:
+            words += f", but for memory that nothing was written to yet, in {outcome.unwritten} of them"
+        return words + "."
     if comparison.status == "rounding":
         return _rounding(comparison, total)
     first = comparison.first_difference

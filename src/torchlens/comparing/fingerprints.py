@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .layouts import INFINITE, plain
+from .layouts import INFINITE, pieces, plain
 
 #: A tensor with fewer elements, or with fewer different values, is equal to others by chance.
 _FEW_ELEMENTS, _FEW_VALUES = 6, 4
@@ -43,24 +44,40 @@ def fingerprint(tensor: Tensor | None) -> Fingerprint:
     """
     if tensor is None or tensor.is_nested or tensor.numel() == 0:
         return Fingerprint(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False)
-    numbers = plain(tensor).reshape(-1)
-    count = numbers.numel()
+    count = tensor.numel() * (2 if tensor.is_complex() else 1)
+    parts = [part for part in (_sums(piece, count) for piece in pieces(tensor)) if part is not None]
+    if not parts:
+        return Fingerprint(count, count, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False)
+    finite = sum(part.elements for part in parts)
+    mean, mean_size, square, cube = (math.fsum(each) / finite for each in zip(*(p.sums for p in parts), strict=True))
+    low, high = min(part.low for part in parts), max(part.high for part in parts)
+    varied = len(set().union(*(part.examples for part in parts))) >= _FEW_VALUES
+    telling = tensor.is_floating_point() and finite >= _FEW_ELEMENTS and low < high and varied
+    return Fingerprint(count, count - finite, mean, mean_size, square**0.5, cube, high, low, telling)
+
+
+class _Sums(NamedTuple):
+    """Of one piece of a tensor, without what is infinite."""
+
+    elements: int
+    low: float
+    high: float
+    sums: list[float]  # of the numbers, their sizes, squares and third powers
+    examples: set[float]
+
+
+def _sums(piece: Tensor, count: int) -> _Sums | None:
+    numbers = plain(piece).reshape(-1)
     low, high = (float(end) for end in numbers.aminmax())
     if not (low > -INFINITE and high < INFINITE):  # also if there is a NaN
         numbers = numbers[numbers.abs() < INFINITE]
         if numbers.numel() == 0:
-            return Fingerprint(count, count, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False)
+            return None
         low, high = (float(end) for end in numbers.aminmax())
     squares = numbers * numbers
-    each = torch.stack([numbers.sum(), numbers.abs().sum(), squares.sum(), torch.dot(squares, numbers)])
-    mean, mean_size, square, cube = (each / numbers.numel()).tolist()
-    telling = tensor.is_floating_point() and numbers.numel() >= _FEW_ELEMENTS and low < high and _is_varied(numbers)
-    return Fingerprint(count, count - numbers.numel(), mean, mean_size, square**0.5, cube, high, low, telling)
-
-
-def _is_varied(numbers: Tensor) -> bool:
-    step = max(1, numbers.numel() // _LOOKED_AT)
-    return len(set(numbers[::step].tolist())) >= _FEW_VALUES
+    sums = torch.stack([numbers.sum(), numbers.abs().sum(), squares.sum(), torch.dot(squares, numbers)]).tolist()
+    examples = set(numbers[:: max(1, count // _LOOKED_AT)].tolist())
+    return _Sums(numbers.numel(), low, high, sums, examples)
 
 
 def same_numbers(one: Fingerprint, other: Fingerprint, tolerance: float) -> bool:

@@ -29,22 +29,21 @@ def graft(matching: Matching, finding: Finding, found: list[Finding]) -> None:
     patterns = list(known.values())
     taken = set(matching.grafts.values()) | {finding.donor}
 
-    def heal(i: int, new: Tensor | None) -> Tensor | None:
+    def heal(i: int, new: Tensor | None) -> None:
+        if i not in matching.recipient.rank:
+            return
         matching.update(i, new)
         alike = _alike(matching, i, patterns, taken)
-        if alike is None:
-            return new
-        replacement = placed(matching, alike)
-        if replacement is None:
-            return new
+        replacement = None if alike is None else placed(matching, alike)
+        if alike is None or replacement is None:
+            return
         found.append(alike)
         taken.add(alike.donor)
+        matching.recipient.values.put(i, replacement, fixed=True)
         matching.put(i, alike.donor, replacement)
-        return replacement
 
     matching.put(finding.recipient, finding.donor, tensor)
-    new = matching.recipient.downstream({finding.recipient: tensor}, fixed=matching.grafts, on_value=heal)
-    matching.recipient.values.update(new)
+    matching.recipient.graft(finding.recipient, tensor, fixed=matching.grafts, on_value=heal)
 
 
 def _alike(matching: Matching, i: int, patterns: list[Finding], taken: set[int]) -> Finding | None:

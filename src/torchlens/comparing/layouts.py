@@ -13,6 +13,9 @@ from torch import Tensor
 #: What is larger stands for infinity: masks are filled with the lowest number of a type, or with -inf.
 INFINITE = 1e30
 
+#: Tensors of more elements are looked at piece by piece.
+_LARGE = 1 << 20
+
 #: Tensors of more dimensions (those of size 1 not counted) are not permuted: there would be too many ways.
 _MOST_DIMENSIONS = 5
 
@@ -45,15 +48,29 @@ def relative_error(one: Tensor, other: Tensor) -> float:
     """
     if one.shape != other.shape or one.is_nested or other.is_nested:
         return math.inf
-    one, other = plain(one), plain(other)
-    difference, size = float((one - other).norm()), max(float(one.norm()), float(other.norm()))
-    if not size < INFINITE:  # also if it is NaN
-        finite = one.abs() < INFINITE
-        if not torch.equal(finite, other.abs() < INFINITE) or not torch.equal(one.isnan(), other.isnan()):
-            return math.inf
-        one, other = one[finite], other[finite]
-        difference, size = float((one - other).norm()), max(float(one.norm()), float(other.norm()))
-    return 0.0 if difference == 0 else difference / size
+    norms = [_norms(plain(x), plain(y)) for x, y in zip(pieces(one), pieces(other), strict=True)]
+    difference, *sizes = (math.hypot(*each) for each in zip(*norms, strict=True))
+    return 0.0 if difference == 0 else difference / max(sizes) if math.isfinite(difference) else math.inf
+
+
+def _norms(one: Tensor, other: Tensor) -> tuple[float, float, float]:
+    """Of the difference of two tensors, and of both, without what is infinite; inf if that is not the same."""
+    norms = float((one - other).norm()), float(one.norm()), float(other.norm())
+    if norms[1] < INFINITE and norms[2] < INFINITE:  # so neither is NaN
+        return norms
+    finite = one.abs() < INFINITE
+    if not torch.equal(finite, other.abs() < INFINITE) or not torch.equal(one.isnan(), other.isnan()):
+        return math.inf, 0.0, 0.0
+    one, other = one[finite], other[finite]
+    return float((one - other).norm()), float(one.norm()), float(other.norm())
+
+
+def pieces(tensor: Tensor) -> tuple[Tensor, ...]:
+    """A large tensor in pieces, so that what is computed of it never takes much memory."""
+    if tensor.numel() <= _LARGE or tensor.layout is not torch.strided or tensor.is_quantized:
+        return (tensor,)
+    longest = max(range(tensor.dim()), key=lambda dimension: tensor.shape[dimension])
+    return torch.tensor_split(tensor, min(tensor.shape[longest], math.ceil(tensor.numel() / _LARGE)), longest)
 
 
 def best_fit(tensor: Tensor, shape_of: Tensor, good_enough: float = 1e-7) -> Fit | None:

@@ -16,15 +16,16 @@ from .fingerprints import Fingerprint, FingerprintIndex, equal_in, fingerprint
 from .layouts import best_fit, relative_error
 from .sides import Side
 
+Prints = Mapping[int, Fingerprint]
+
 
 class Matching:
     """The recipient's values, and their partners among the donor's. Grafts change both as the search goes on."""
 
-    def __init__(self, donor: Side, recipient: Side, tolerance: float = 1e-9) -> None:
+    def __init__(self, donor: Side, recipient: Side, tolerance: float, prints: Mapping[str, Prints]) -> None:
         self.donor, self.recipient, self.tolerance = donor, recipient, tolerance
-        self.original = dict(recipient.values)
-        self.index = FingerprintIndex({i: fingerprint(donor.values[i]) for i in donor.ids}, tolerance)
-        self.prints = {i: fingerprint(recipient.values[i]) for i in recipient.ids}
+        self.index = FingerprintIndex(prints[donor.name], tolerance)
+        self.prints = dict(prints[recipient.name])
         self.partner: dict[int, int | None] = {}
         self.matched: Counter[int] = Counter()  # how many values of the recipient are in each class of the donor's
         self.grafts: dict[int, int] = {}  # of the donor, by the recipient's value
@@ -43,7 +44,6 @@ class Matching:
 
     def update(self, i: int, tensor: Tensor | None) -> None:
         """The recipient's value is another now."""
-        self.recipient.values[i] = tensor
         self.prints[i] = fingerprint(tensor)
         before = self.class_of(i)
         if before is not None:
@@ -51,7 +51,7 @@ class Matching:
         self._match(i)
 
     def put(self, i: int, donor: int, tensor: Tensor) -> None:
-        """Graft a value of the donor's."""
+        """A value of the donor's was grafted."""
         self.update(i, tensor)
         before = self.class_of(i)
         if before is not None:
@@ -164,7 +164,7 @@ def placed(matching: Matching, finding: Finding) -> Tensor | None:
     return None if found is None else found.tensor.to(other.dtype)
 
 
-def _equal_to_params(side: Side, other: Side, prints: Mapping[int, Fingerprint]) -> set[int]:
+def _equal_to_params(side: Side, other: Side, prints: Prints) -> set[int]:
     """Constants of one side that are parameters of the other: a buffer here, a parameter there."""
     tensors = {value.index: other.param(value) for value in other.trace.params}
     index = FingerprintIndex({key: fingerprint(tensor) for key, tensor in tensors.items()}, 1e-8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ from .sides import Side
 
 if TYPE_CHECKING:
     from .comparison import Outcome
+
+ExactOf = Callable[[int], "Tensor | None"]
 
 
 @dataclass(frozen=True)
@@ -38,9 +41,7 @@ class Row:
 
 def aligned_rows(a: Side, b: Side, pairs: dict[int, int], outcome: Outcome) -> list[Row]:
     """In the order of A; what only B has stands before the next pair."""
-    exact = {a.name: a.values, b.name: b.values}
-    if outcome.matching is not None:
-        exact[outcome.matching.recipient.name] = outcome.matching.original
+    exact = {side.name: _exact(side, outcome) for side in (a, b)}
     partners = {x: y for y, x in pairs.items()}
     findings = [(f.donor, f.recipient) for f in outcome.findings]
     donor_is_a = outcome.matching is None or outcome.matching.donor is a
@@ -58,14 +59,20 @@ def aligned_rows(a: Side, b: Side, pairs: dict[int, int], outcome: Outcome) -> l
     return rows + [_only_in_b(b, i) for i in waiting]
 
 
+def _exact(side: Side, outcome: Outcome) -> ExactOf:
+    """A side's values before anything was grafted; as they were saved, if nothing had to be computed again."""
+    if outcome.matching is None or outcome.original is None:
+        return lambda index: side.value(index).saved
+    values = outcome.original if side is outcome.matching.recipient else side.values
+    return values.__getitem__
+
+
 def _only_in_b(b: Side, i: int) -> Row:
     return Row(None, b.label(i), None, tuple(b.value(i).shape), None, None, None, "only in B")
 
 
-def _pair(
-    a: Side, b: Side, x: int, y: int, exact: dict[str, dict[int, Tensor | None]], is_first: bool, outcome: Outcome
-) -> Row:
-    one, other = exact["A"].get(x), exact["B"].get(y)
+def _pair(a: Side, b: Side, x: int, y: int, exact: dict[str, ExactOf], is_first: bool, outcome: Outcome) -> Row:
+    one, other = exact["A"](x), exact["B"](y)
     saved, own = a.value(x).saved, b.value(y).saved
     found = None if one is None or other is None else best_fit(one, other, 1e-9)
     error = _error(saved, own, found)

@@ -1,4 +1,4 @@
-"""What is looked at before anything else: inputs, weights, mode, types, seeds.
+"""What is looked at before anything else: versions, inputs, weights, mode, types, seeds.
 
 Most questions of the kind "why do my numbers differ?" end here.
 """
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..capture.records import Value
+from ..capture.versions import versions_of
 from ..replay.same import same
 from ..words import counted
 from .fingerprints import FingerprintIndex, fingerprint
@@ -26,14 +27,28 @@ _FEW = 4
 class Check:
     """One thing that both runs should have in common."""
 
-    name: str  # "inputs", "weights", "mode", "types", "seeds"
+    name: str  # "versions", "inputs", "weights", "mode", "types", "seeds"
     same: bool
     text: str
 
 
 def run_checks(a: Side, b: Side) -> list[Check]:
     """Each of the checks, in the order in which they are worth reading."""
-    return [_inputs(a, b), _weights(a, b), _mode(a, b), _types(a, b), *_seeds(a, b)]
+    return [_versions(a, b), _inputs(a, b), _weights(a, b), _mode(a, b), _types(a, b), *_seeds(a, b)]
+
+
+# ---- versions -----------------------------------------------------------------------------------------------------
+
+
+def _versions(a: Side, b: Side) -> Check:
+    """Of Python and the packages that both models use; those of a log that was saved long ago may not be known."""
+    one, other = versions_of(a.trace), versions_of(b.trace)
+    common = [name for name in one if name in other]
+    words = [f"{name} {one[name]} in A, {other[name]} in B" for name in common if one[name] != other[name]]
+    if words:
+        return Check("versions", False, "; ".join(words))
+    known = ", ".join(f"{name} {one[name]}" for name in common)
+    return Check("versions", True, f"both {known}" if known else "not known")
 
 
 # ---- inputs -------------------------------------------------------------------------------------------------------
@@ -109,10 +124,22 @@ def _named_differences(a: Side, b: Side, lost_a: list[Value], lost_b: list[Value
 
 def _counterparts(side: Side, other: Side) -> list[tuple[Value, str]]:
     """Each parameter with how it appears on the other side; "" if it does not."""
+    by_name = {value.address: value for value in other.trace.params}
+    same_name = {value.index for value in side.trace.params if _is_same(value, by_name.get(value.address))}
+    if len(same_name) == len(side.trace.params):
+        return [(value, "equal") for value in side.trace.params]
     others = [tensor for tensor in _all_tensors(other) if tensor is not None]
-    marks = dict(enumerate(fingerprint(tensor) for tensor in others))
-    index = FingerprintIndex(marks, 1e-8)
-    return [(value, _counterpart(side.param(value), others, index)) for value in side.trace.params]
+    index = FingerprintIndex(dict(enumerate(fingerprint(tensor) for tensor in others)), 1e-8)
+    return [
+        (value, "equal" if value.index in same_name else _counterpart(side.param(value), others, index))
+        for value in side.trace.params
+    ]
+
+
+def _is_same(one: Value, other: Value | None) -> bool:
+    """Bit for bit: the usual case, and quickly seen."""
+    x, y = one.saved, None if other is None else other.saved
+    return x is not None and y is not None and (x is y or same(x, y))
 
 
 def _all_tensors(side: Side) -> list[Tensor | None]:

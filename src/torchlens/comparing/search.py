@@ -174,7 +174,7 @@ def gain(matching: Matching, finding: Finding, limit: int = _NEAR) -> int:
     tensor = placed(matching, finding)
     if tensor is None:
         return -1
-    new = matching.recipient.downstream({finding.recipient: tensor}, fixed=matching.grafts, limit=limit)
+    new = matching.recipient.downstream({finding.recipient: tensor}, matching.grafts, limit)
     classes = matching.index.classes
     won, lost = set(), 0
     for i, value in new.items():

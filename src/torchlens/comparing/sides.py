@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -14,6 +15,8 @@ from ..graph.call_stacks import user_stack
 from ..log.model_log import ModelLog
 from ..log.op_log import OpLog
 from ..replay.float64 import Float64
+from .fingerprints import Fingerprint, fingerprint
+from .values import Values
 
 #: Functions that only rearrange or hand on what they are given.
 VIEWS = {
@@ -29,8 +32,11 @@ _SPELLINGS = {
     "__itruediv__": "div", "addmm": "linear", "bmm": "matmul", "convolution": "conv2d", "true_divide": "div",
 }  # fmt: skip
 
-#: Is told of each new value; what it returns takes the value's place.
-OnValue = Callable[[int, Tensor | None], "Tensor | None"]
+#: Is told of each new value.
+OnValue = Callable[[int, Tensor | None], None]
+
+#: The float64 values that were used lately stay in memory up to this many bytes, or a part of what the log takes.
+_LEAST_BYTES, _PART = 32 << 20, 8
 
 
 class Side:
@@ -46,7 +52,6 @@ class Side:
         self.children = {v.index: [entries[c].index for c in self.graph.children[k]] for k, v in enumerate(entries)}
         self.inputs = [value.index for value in entries if value.role == "input"]
         self.outputs = [value.index for value in entries if value.role == "output"]
-        self.values: dict[int, Tensor | None] = {}
 
     # ---- what stands in the log -------------------------------------------------------------------------------
 
@@ -116,25 +121,22 @@ class Side:
                 return max(types, key=coarseness)
         return torch.float32
 
+    @cached_property
+    def bytes(self) -> int:
+        """What its values take, those that share the memory of others not counted."""
+        made = (self.value(i) for i in self.ids if not self.is_view(i))
+        return sum(value.shape.numel() * value.dtype.itemsize for value in made if value.role != "output")
+
     # ---- in float64 -------------------------------------------------------------------------------------------
 
-    def compute(self, coarse: torch.dtype) -> None:
-        """Compute every value again in float64."""
-        self.exact = Float64(self.trace, coarse)
-        for value in self.trace.values:
-            if value.call < 0:
-                self.values[value.index] = self.exact.source(value)
-        for number, call in enumerate(self.trace.calls):
-            results = self.exact.results(number, self._tensor)
-            self.values.update({o.index: t for o, t in zip(call.outputs, results, strict=True)})
+    def prepare(self, coarse: torch.dtype, other: Side, *, blank: bool = True) -> None:
+        """Make the values ready to be asked for in float64, as little of them in memory as both logs allow."""
+        self.exact = Float64(self.trace, coarse, blank=blank)
+        self.values = Values(self.trace, self.exact, max(_LEAST_BYTES, max(self.bytes, other.bytes) // _PART))
 
-    def take_saved(self) -> None:
-        """Take the values as they were saved, where nothing needs to be computed again."""
-        self.exact = Float64(self.trace, self.param_type)
-        self.values = {value.index: value.saved for value in self.trace.values}
-
-    def _tensor(self, value: Value) -> Tensor | None:
-        return self.values.get(value.index)
+    def fingerprints(self) -> dict[int, Fingerprint]:
+        """Of every value, which are computed on the way."""
+        return {i: fingerprint(self.values[i]) for i in self.ids}
 
     def param(self, value: Value) -> Tensor | None:
         return self.exact.source(value)
@@ -142,56 +144,55 @@ class Side:
     def recomputed(self, index: int, given: Mapping[int, Tensor | None]) -> Tensor | None:
         """One value, made of other parents."""
         value = self.value(index)
-        tensor_of = lambda v: given.get(v.index, self.values.get(v.index))  # noqa: E731
-        results = self.exact.results(value.call, tensor_of, changed=True)
+        results = self.exact.results(value.call, self._tensors(given), changed=True)
         position = self.trace.calls[value.call].outputs.index(value)
         return results[position]
 
     def downstream(
-        self,
-        given: Mapping[int, Tensor],
-        fixed: Iterable[int] = (),
-        limit: int | None = None,
-        on_value: OnValue | None = None,
+        self, given: Mapping[int, Tensor], fixed: Collection[int], most: int | None = None
     ) -> dict[int, Tensor | None]:
-        """What becomes of the values that depend on those that are given. The side itself stays as it is.
+        """What would become of the values that depend on those that are given, and on none that are fixed.
 
-        Args:
-            given: other tensors, by value.
-            fixed: values that stay what they are, whatever they depend on.
-            limit: how many calls to compute at most.
-            on_value: is told of each new value, and may answer with another.
+        At most so many calls are computed. The side stays as it is.
         """
         new: dict[int, Tensor | None] = dict(given)
-        fixed = set(fixed) | set(given)
-        tensor_of = lambda v: new[v.index] if v.index in new else self.values.get(v.index)  # noqa: E731
+        for number, outputs in islice(self._affected(given, {*fixed, *given}), most):
+            results = self.exact.results(number, self._tensors(new), changed=True)
+            made = zip(self.trace.calls[number].outputs, results, strict=True)
+            new |= {output.index: tensor for output, tensor in made if output.index in outputs}
+        return new
+
+    def graft(self, index: int, tensor: Tensor, fixed: Collection[int], on_value: OnValue) -> None:
+        """Put a tensor in the place of a value, and compute what depends on it, and on none that are fixed."""
+        self.values.put(index, tensor, fixed=True)
+        for number, outputs in self._affected([index], {*fixed, index}):
+            results = self.exact.results(number, self._tensors({}), changed=True)
+            for output, new in zip(self.trace.calls[number].outputs, results, strict=True):
+                if output.index in outputs:
+                    self.values.put(output.index, new)
+                    on_value(output.index, new)
+
+    def _tensors(self, given: Mapping[int, Tensor | None]) -> Callable[[Value], Tensor | None]:
+        return lambda value: given[value.index] if value.index in given else self.values[value.index]
+
+    def _affected(self, begin: Collection[int], fixed: set[int]) -> Iterator[tuple[int, set[int]]]:
+        """The calls that depend on some values, in their order, each with those of its outputs that are not fixed."""
         waiting: list[int] = []
         seen: set[int] = set()
 
-        def wake(index: int) -> None:
-            for number in self.consumers.get(index, ()):
-                if number not in seen:
-                    seen.add(number)
-                    heapq.heappush(waiting, number)
+        def wake(indices: Collection[int]) -> None:
+            new = {number for index in indices for number in self.consumers.get(index, ())} - seen
+            seen.update(new)
+            for number in new:
+                heapq.heappush(waiting, number)
 
-        for index in given:
-            wake(index)
-        done = 0
-        while waiting and (limit is None or done < limit):
+        wake(begin)
+        while waiting:
             number = heapq.heappop(waiting)
-            outputs = [output for output in self.trace.calls[number].outputs if output.index not in fixed]
-            if not outputs:
-                continue
-            done += 1
-            results = self.exact.results(number, tensor_of, changed=True)
-            for output, tensor in zip(self.trace.calls[number].outputs, results, strict=True):
-                if output.index in fixed:
-                    continue
-                new[output.index] = tensor
-                if on_value is not None and output.index in self.rank:
-                    new[output.index] = on_value(output.index, tensor)
-                wake(output.index)
-        return new
+            outputs = {output.index for output in self.trace.calls[number].outputs} - fixed
+            if outputs:
+                yield number, outputs
+                wake(outputs)
 
 
 def coarseness(dtype: torch.dtype) -> float:

@@ -17,6 +17,7 @@ from ..capture.records import Call, Trace, Value, argument_values
 from ..capture.tensor_memory import version_of
 from ..errors import TorchLensError
 from .call import UNINITIALISED, TensorOf, recompute
+from .recent import Recent
 
 #: Each real or complex type with its widest relative.
 _WIDE = {
@@ -26,6 +27,12 @@ _WIDE = {
     torch.complex32: torch.complex128,
     torch.complex64: torch.complex128,
 }
+
+#: Functions whose result holds nothing yet, whatever arguments they get.
+_BLANK = {name for name in UNINITIALISED if "empty" in name}
+
+#: Parameters in float64 that are not made anew for each use: as many as take so many bytes.
+_PARAMETER_BYTES = 64 << 20
 
 #: Methods that are a type by name, and do nothing where every type is float64.
 _CASTS = {"float", "half", "bfloat16", "double"}
@@ -41,16 +48,19 @@ class Float64:
         trace: the forward pass.
         coarse: a type that parameters, inputs and buffers are rounded to before, so that a model in float32 and its
             copy in bfloat16 begin with the same numbers.
+        blank: take memory that nothing was written to yet as zeros, so that two runs agree in it; if it reaches the
+            outputs after all, they are not what was computed.
 
     What can't be computed again keeps its saved value; `kept` says why, by the number of the call.
     """
 
-    def __init__(self, trace: Trace, coarse: torch.dtype = torch.float32) -> None:
+    def __init__(self, trace: Trace, coarse: torch.dtype = torch.float32, *, blank: bool = True) -> None:
         self.trace = trace
         self.coarse = coarse
+        self.blank = blank
         self.kept: dict[int, str] = {}
         self.changed_since = _params_changed_since(trace)
-        self._params: dict[int, Tensor] = {}
+        self._params = Recent(_PARAMETER_BYTES)
         #: Values that an intervention replaced, and calls that took something else: what was saved is what they were.
         self.edited = {each.value.index: each.intervention for each in trace.applied if each.call < 0}
         self.edited_calls = {each.call: each.intervention for each in trace.applied if each.call >= 0}
@@ -59,12 +69,12 @@ class Float64:
         """A value that no call made: a parameter, an input, a buffer, a constant. None if it was not saved."""
         if value.role != "param":
             return self._widened(value.saved)
-        if value.index not in self._params:
+        tensor = self._params.get(value.index)
+        if tensor is None:
             tensor = self._widened(value.saved)
-            if tensor is None:
-                return None
-            self._params[value.index] = tensor
-        return self._params[value.index]
+            if tensor is not None:
+                self._params.put(value.index, tensor)
+        return tensor
 
     def results(self, number: int, tensor_of: TensorOf, *, changed: bool = False) -> list[Tensor | None]:
         """What a call makes of the tensors that `tensor_of` gives.
@@ -76,6 +86,8 @@ class Float64:
             return [tensor_of(call.args[0])]
         if number in self.edited_calls or any(output.index in self.edited for output in call.outputs):
             return self._saved(number)
+        if self.blank and call.function.name in _BLANK:
+            return [None if tensor is None else torch.zeros_like(tensor) for tensor in self._saved(number)]
         values = [value for _, value in argument_values(call)]
         tensors = [self._tensor(value, tensor_of) for value in values]
         if any(value.role == "param" and value.index in self.changed_since for value in values):
