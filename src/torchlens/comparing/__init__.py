@@ -1,7 +1,7 @@
 """Where do two runs begin to differ, and why?
 
     compare(a, b)      compare.py: the whole way, top to bottom
-    Side               sides.py: one log; values.py: its values computed again in float64, few of them in memory
+    Side               sides.py: one log; float64_values.py: its values computed again, few of them in memory
     run_checks         preconditions.py: what is looked at first: versions, inputs, weights, mode, types, seeds
     Matching           matching.py: which values of the two are equal, by fingerprints.py and layouts.py
     align              aligned.py: the same for two logs of one graph, operation by operation

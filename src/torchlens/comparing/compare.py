@@ -15,13 +15,13 @@ from .aligned import Aligned, errors, same_graph
 from .causes import name_cause
 from .comparison import Comparison, Outcome
 from .findings import Finding
+from .float64_values import Values
 from .heal import graft
 from .matching import Matching
 from .preconditions import run_checks
 from .proof import output_error, tensor_error
 from .search import Search
 from .sides import Side, coarseness
-from .values import Values
 
 #: Values that differ by less in float64 are equal.
 _TOLERANCE = 1e-9

@@ -10,12 +10,12 @@ from typing import Any
 
 from .aligned import Aligned
 from .findings import Finding
+from .float64_values import Values
 from .matching import Matching
 from .operation_pairs import Row, aligned_rows
 from .preconditions import Check
 from .proof import Proof, prove
 from .sides import Side
-from .values import Values
 
 
 @dataclass

@@ -16,7 +16,7 @@ from ..log.model_log import ModelLog
 from ..log.op_log import OpLog
 from ..replay.float64 import Float64
 from .fingerprints import Fingerprint, fingerprint
-from .values import Values
+from .float64_values import Values
 
 #: Functions that only rearrange or hand on what they are given.
 VIEWS = {

@@ -12,7 +12,7 @@ from torch import nn
 
 import torchlens as tl
 from torchlens.comparing import sides
-from torchlens.comparing.values import Values
+from torchlens.comparing.float64_values import Values
 from torchlens.replay.float64 import Float64
 
 
