@@ -39,7 +39,7 @@ def fingerprint(tensor: Tensor | None) -> Fingerprint:
     Reshaping and transposing change nothing but the last digits:
 
     >>> table = torch.rand(4, 6, dtype=torch.float64)
-    >>> same(fingerprint(table), fingerprint(table.T.contiguous()), 1e-9)
+    >>> same_numbers(fingerprint(table), fingerprint(table.T.contiguous()), 1e-9)
     True
     """
     if tensor is None or tensor.is_nested or tensor.numel() == 0:
