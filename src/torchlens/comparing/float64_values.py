@@ -21,8 +21,8 @@ _STEPS = 8
 class Values:
     """The values of one run, by their index in the trace.
 
-    >>> values = Values(trace, Float64(trace), most_bytes=1_000_000)
-    >>> values[trace.params[0].index].dtype
+    >>> values = Values(log._trace, Float64(log._trace), most_bytes=1_000_000)
+    >>> values[log["fc"]._value.index].dtype
     torch.float64
 
     None stands for a value that was not saved and can't be computed. `put` replaces one; what depends on it is to be
