@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.pages import Page, rows_of
+from tests.pages import Page, blocks_of, rows_of
 
 import torchlens as tl
 from torchlens import aliases, errors
@@ -36,6 +36,12 @@ def test_examples(path: Path, update: bool, tmp_path: Path, monkeypatch: pytest.
             shown.write_bytes(drawn.read_bytes())
         assert shown.exists(), f"{name} is shown and not drawn by the page"
         assert not drawn.exists() or drawn.read_bytes() == shown.read_bytes(), f"{name}: pytest --update-golden"
+
+
+def test_the_code_of_the_first_page_fits_its_box() -> None:
+    """Longer lines would run out of it, on a screen of usual width."""
+    blocks = blocks_of((DOCS / "index.md").read_text(encoding="utf-8"))
+    assert [line for block in blocks for line in block.code.splitlines() if len(line) > 90] == []
 
 
 def test_forty_lines_of_the_cookbook_run() -> None:
