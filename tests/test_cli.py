@@ -190,6 +190,14 @@ def test_inspect_a_log(run: Run) -> None:
     assert "relu_1_1:30" in run("inspect", "run1", "--all")[1]
 
 
+@pytest.mark.parametrize("include", [True, False])
+def test_inspect_says_whether_the_weights_are_there(run: Run, include: bool) -> None:
+    log = tl.log_forward_pass(torch.nn.Linear(8, 4, bias=False), torch.rand(2, 8))
+    tl.save(log, "run1", include_arguments=include)
+    last = run("inspect", "run1")[1].splitlines()[-1]
+    assert last.endswith(" in 3 files; the model's weights are among them, 128 B" if include else " in 3 files")
+
+
 def test_inspect_reads_no_tensor(run: Run) -> None:
     tl.save(tl.log_forward_pass(torch.nn.ReLU(), torch.rand(2, 3)), "run1")
     (shard,) = Path("run1").glob("*.safetensors")

@@ -98,7 +98,8 @@ def log_forward_pass(
         output_device: where to put what is saved.
         output_dtype: what to convert saved floating point values to.
         save_activations_to: a folder that does not exist yet. Values are written into it while the model runs; at the
-            end it is a bundle for `load`. If the process dies before, `recover` has what was written until then.
+            end it is a bundle for `load`, with the model's weights in it. If the process dies before, `recover` has
+            what was written until then.
         keep_activations_in_memory: False keeps the values in that folder only; `layer.activation` reads them there.
         random_seed: seeds torch, NumPy and Python before the run. Without it the generators go on from where they are.
         check_completeness: watch the dispatcher too, and report in `log.completeness` whether every operation was seen.

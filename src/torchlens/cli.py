@@ -191,18 +191,19 @@ def _inspect(given: argparse.Namespace) -> int:
     if is_fastlog(path):
         recording = fastlog.recover(path)
         print(recording.summary())
-        lines = [repr(record) for record in recording]
+        lines, weights = [repr(record) for record in recording], 0
     else:
         log = recover(path)
         print(str(log).partition("\n\tModule Hierarchy:")[0])
         print(*(f"\tWarning: {warning}" for warning in log.warnings), sep="\n", end="\n" if log.warnings else "")
-        lines = _layer_lines(log)
+        lines, weights = _layer_lines(log), _bytes_of_weights(log)
     shown = lines if given.all else lines[:_FEW]
     print(*(f"\t{line}" for line in shown), sep="\n")
     if len(lines) > len(shown):
         print(f"\t... and {len(lines) - len(shown)} more: --all lists them")
     size = sum(file.stat().st_size for file in path.iterdir())
-    print(f"\t{human_size(size)} in {len(list(path.iterdir()))} files")
+    among = f"; the model's weights are among them, {human_size(weights)}" if weights else ""
+    print(f"\t{human_size(size)} in {len(list(path.iterdir()))} files{among}")
     return 0
 
 
@@ -215,6 +216,10 @@ def _compare(given: argparse.Namespace) -> int:
         page = Path(given.out).suffix.lower() in (".html", ".htm")
         print(comparison.to_html(given.out) if page else comparison.draw(given.out))
     return 0 if comparison else 1
+
+
+def _bytes_of_weights(log: ModelLog) -> int:
+    return sum(value.nbytes for value in log._trace.params if value.kept is not None)
 
 
 def _layer_lines(log: ModelLog) -> list[str]:
