@@ -1,17 +1,21 @@
 """What `tl.extract` costs: its throughput as a share of the plain forward loop's, in interleaved rounds.
 
-python -m benchmarks.extract [--rounds N] [--batches N] [--ray]
+python -m benchmarks.extract [--rounds N] [--batches N] [--peers] [--ray]
 
 Every round runs the same batches through the plain loop, through `tl.extract`, and through forward hooks with `np.save`
 for each layer and shard (which neither resumes nor survives a crash). What is compared is the time from the first batch
-to the last file; setting up is given apart, in batches. With --ray: two workers against one.
+to the last file; setting up is given apart, in batches. With --peers: ThingsVision and the existing TorchLens besides,
+each in its own environment, against the plain loop there. With --ray: two workers against one.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import shutil
 import statistics
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,45 +24,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from tests.torchvision_models import torchvision_models
+from benchmarks.extract_peer import MODELS, PEERS, plain, resnet
+from benchmarks.measure import environment_of
 from torch import Tensor, nn
 
 import torchlens as tl
+from benchmarks import peers
 from torchlens.extraction.begin import begin
 from torchlens.extraction.inputs import Given
 from torchlens.extraction.run import ExtractRequest
 from torchlens.extraction.storage import Folder
 
 TARGET, RAY_TARGET = 0.90, 1.6
-
-
-def resnet(batches: int) -> tuple[nn.Module, Tensor, int, list[str]]:
-    torch.manual_seed(0)
-    model = torchvision_models().resnet18().eval()
-    return model, torch.rand(16 * batches, 3, 224, 224), 16, ["avgpool", "layer1", "layer2", "layer3", "layer4"]
-
-
-def gpt2(batches: int) -> tuple[nn.Module, Tensor, int, list[str]]:
-    torchvision_models()  # transformers imports torchvision, which may need help
-    from transformers import GPT2Config, GPT2Model
-
-    torch.manual_seed(0)
-    model = GPT2Model(GPT2Config(use_cache=False)).eval()
-    return model, torch.randint(0, 50257, (4 * batches, 128)), 4, ["ln_f", "h.0", "h.3", "h.6", "h.9"]
-
-
-MODELS: dict[str, Callable[[int], tuple[nn.Module, Tensor, int, list[str]]]] = {
-    "ResNet-18 b16": resnet,
-    "GPT-2 b4": gpt2,
-}
-
-
-def plain(model: nn.Module, x: Tensor, size: int) -> float:
-    began = time.perf_counter()
-    with torch.no_grad():
-        for start in range(0, len(x), size):
-            model(x[start : start + size])
-    return time.perf_counter() - began
 
 
 def hooks(model: nn.Module, x: Tensor, size: int, layers: list[str], dtype: str | None, shard: int) -> float:
@@ -124,9 +101,24 @@ def measure(name: str, count: int, dtype: str | None, rounds: int, batches: int)
     told = " ".join(f"{each:.2f}" for each in sorted(shares))
     print(
         f"{name:<15}{count} layer{'s' * (count > 1):<2} {dtype or 'float32':<9}{share:>6.2f} ({met}; {told})   "
-        f"hooks and np.save {statistics.median(by_hooks):.2f}   set-up {setting_up / before * batches:.1f} batches",
+        f"hooks and np.save {statistics.median(by_hooks):.2f}   set-up {setting_up / before * batches:.1f} batches   "
+        f"load {os.getloadavg()[0]:.1f}",
         flush=True,
     )
+
+
+def measure_peer(peer: str, name: str, count: int, dtype: str | None, rounds: int, batches: int) -> None:
+    """The same with another tool, in a process of its environment."""
+    asked = [peer, name, str(count), dtype or "float32", str(rounds), str(batches)]
+    command = [peers.python(peer), "-m", "benchmarks.extract_peer", *asked]
+    environment = {**environment_of(peer), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(command, cwd=peers.ROOT, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        told = (done.stderr.strip().splitlines() or ["nothing said"])[-1][:200]
+    else:
+        shares = sorted(json.loads(done.stdout.splitlines()[-1]))
+        told = f"{statistics.median(shares):.2f} ({' '.join(f'{each:.2f}' for each in shares)})"
+    print(f"{name:<15}{count} layer{'s' * (count > 1):<2} {dtype or 'float32':<9} {peer}: {told}", flush=True)
 
 
 def on_ray(batches: int) -> None:
@@ -163,15 +155,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batches", type=int, default=8)
+    parser.add_argument("--peers", action="store_true")
     parser.add_argument("--ray", action="store_true")
     given = parser.parse_args()
     if given.ray:
         on_ray(given.batches)
         return
+    why = {peer: peers.prepare(peer) for peer in PEERS} if given.peers else {}
+    for peer in [peer for peer in why if why[peer] is not None]:
+        print(f"{peer} could not be set up: {why[peer]}")
+    usable = [peer for peer in why if why[peer] is None]
     for name in MODELS:
         for count in (1, 5):
             for dtype in (None, "float16"):
                 measure(name, count, dtype, given.rounds, given.batches)
+                for peer in usable:
+                    measure_peer(peer, name, count, dtype, given.rounds, given.batches)
 
 
 if __name__ == "__main__":
