@@ -43,6 +43,8 @@ class RunProgress:
 class TorchCalls(TorchFunctionMode):
     """While active, receives every torch call of this thread. Its kinds say what becomes of a call: `_record`."""
 
+    only_modules = False  # does it run without being active, told of module calls alone?
+
     def __init__(self) -> None:
         super().__init__()
         self.progress = RunProgress()

@@ -98,6 +98,11 @@ class WatchedHere:
         _watchers.here = [watcher for watcher in _watchers.here if watcher is not self._watcher]
 
 
+def watchers_here() -> list[ModuleWatcher]:
+    """Whom the calls that this thread makes are reported to."""
+    return _watchers.here
+
+
 class StandIn:
     """Stands in for a bound method of a module, `_call_impl` or `forward`."""
 

@@ -40,6 +40,16 @@ def captured(tracer: TorchCalls, modules: Iterable[nn.Module]) -> Changes:
     return Changes([*changes, *watched, Active(tracer)])
 
 
+def modules_watched() -> Changes:
+    """All that is different while somebody is told of module calls, and of no torch call."""
+    return Changes(_around_modules())
+
+
+@cache
+def _around_modules() -> tuple[Change, ...]:
+    return (DeeperRecursion(), *new_hooks_noticed(), *EAGER, *threads_joined(is_tracer))
+
+
 def plain_run() -> Changes:
     """For a run that a log is to be compared with: what `torch.compile` made runs as it was written."""
     return Changes(_plainly())

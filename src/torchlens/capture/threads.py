@@ -21,7 +21,7 @@ from torch import nn
 from .calls import Active, TorchCalls
 from .changes import Change, Changes, between
 from .functions import Function
-from .modules import WatchedHere
+from .modules import WatchedHere, watchers_here
 from .records import NO_KWARGS
 from .unseen import IsOurs, Told, Tracers
 
@@ -123,7 +123,7 @@ def threads_joined(is_ours: IsOurs) -> list[Change]:
 def _starting(start: Callable[..., None], tracers_here: Tracers) -> Callable[..., None]:
     @wraps(start)
     def start_joined(thread: threading.Thread) -> None:
-        tracers = tracers_here()
+        tracers = [*tracers_here(), *_told_of_modules()]
         # A pool's thread outlives the task it was started for: there each task takes part by itself.
         if tracers and getattr(thread, "_target", None) is not getattr(_pools, "_worker", None):
             thread.run = _joined(thread.run, tracers)  # type: ignore[method-assign]
@@ -135,10 +135,16 @@ def _starting(start: Callable[..., None], tracers_here: Tracers) -> Callable[...
 def _submitting(submit: Callable[..., Any], tracers_here: Tracers) -> Callable[..., Any]:
     @wraps(submit)
     def submit_joined(pool: Any, task: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        tracers = tracers_here()
+        tracers = [*tracers_here(), *_told_of_modules()]
         return submit(pool, _joined(task, tracers) if tracers else task, *args, **kwargs)
 
     return submit_joined
+
+
+def _told_of_modules() -> list[TorchCalls]:
+    """The tracers of this thread that are no modes: they are told of module calls alone."""
+    here = [watcher for watcher in watchers_here() if isinstance(watcher, TorchCalls)]
+    return [tracer for tracer in here if tracer.only_modules]
 
 
 def _joined(run: Callable[..., Any], tracers: list[TorchCalls]) -> Callable[..., Any]:
@@ -147,5 +153,6 @@ def _joined(run: Callable[..., Any], tracers: list[TorchCalls]) -> Callable[...,
 
 
 def _run_joined(run: Callable[..., Any], branches: list[SharedTracer], /, *args: Any, **kwargs: Any) -> Any:
-    changes = Changes([change for branch in branches for change in (WatchedHere(branch), Active(branch))])
+    active = [Active(branch) for branch in branches if not branch.only_modules]
+    changes = Changes([*(WatchedHere(branch) for branch in branches), *active])
     return between(changes.begin, partial(run, *args, **kwargs), changes.end)

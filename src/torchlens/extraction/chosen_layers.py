@@ -14,10 +14,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..capture.session import modules_of
 from ..errors import ArgumentError, LayerNotFoundError, SeveralOutputsWarning, warn
 from ..fastlog.events import Frame
-from ..fastlog.module_edits import ModuleEdits
+from ..fastlog.light_edits import LightEdits
 from ..fastlog.preview import Run, dry_run
 from ..fastlog.recorder import Recorder
 from ..fastlog.recording import Record
@@ -59,9 +58,12 @@ def resolve_layers(
     return list(found.values())
 
 
-def module_edits(model: nn.Module, interventions: Any) -> ModuleEdits:
+def module_edits(model: nn.Module, interventions: Any) -> LightEdits:
     """Interventions that the light path can make: of what modules return. Raises if there are others."""
-    return ModuleEdits(interventions, modules_of(model), allow_change=False)
+    edits = LightEdits(interventions, model, allow_change=False)
+    if edits.of_operations:
+        raise ArgumentError("interventions: operations are edited in full runs")
+    return edits
 
 
 class _Exit(NamedTuple):

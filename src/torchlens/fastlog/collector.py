@@ -15,6 +15,7 @@ from ..capture.records import Site, facts_of
 from ..errors import ArgumentError, TorchLensError
 from ..selectors import selector_text
 from .events import NO_HISTORY, Event, Frame, History, Name, Rollout, Tally, new_event
+from .light_edits import LightEdits
 from .record_context import context_of
 from .recording import Record
 from .rules import Rules
@@ -28,12 +29,21 @@ class Stopped(BaseException):
 class Collector:
     """The part that both tracers share. It is told of events, and of nothing else."""
 
-    def __init__(self, rules: Rules, keeper: Keeper, history_size: int, sink: Callable[[Record], None]) -> None:
+    def __init__(
+        self,
+        rules: Rules,
+        keeper: Keeper,
+        history_size: int,
+        sink: Callable[[Record], None],
+        edits: LightEdits | None = None,
+    ) -> None:
         self.rules = rules
+        self.edits = edits
         self.keeper = keeper
         self.sink = sink
         self.connections = Connections()
-        self.history = History(history_size) if rules.remembers else None
+        remembers = rules.remembers or (edits is not None and edits.remembers)
+        self.history = History(history_size) if remembers else None
         self.trail: list[Event] | None = None  # every event, if someone wants to try other rules on them
         self.values_of: dict[int, list[int]] = {}  # and the values of each, by its index
         self.outputs: list[tuple[Event, str]] = []  # and what the model returned, with the path of each
@@ -81,6 +91,7 @@ class Collector:
             tally.spec = rules.promoted(rules.op.always(layer_type))
             unsure = bool(rules.op.unsure(layer_type))
             tally.ask = rules.lone if tally.spec is None and not rules.names_some else None
+            unsure |= self.edits is not None and bool(self.edits.wanted(layer_type))
             everything = self.history is not None or self.trail is not None
             tally.looked_at = unsure or everything or tally.spec is not None or rules.stop.may_want(layer_type)
             tally.kept_unasked = tally.spec == AS_IT_IS and not (unsure or everything or self.stopping)

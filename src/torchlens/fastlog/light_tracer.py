@@ -16,22 +16,29 @@ from weakref import ref
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-from .._torch import UninitializedTensorMixin, inside_compiled, no_torch_function
+from .._torch import (
+    UninitializedTensorMixin,
+    any_global_hook,
+    dispatch_stack,
+    has_call_of_its_own,
+    inside_compiled,
+    no_torch_function,
+)
 from ..capture.calls import NO_SUBCLASS, TENSOR_ONLY, RunProgress, TorchCalls
 from ..capture.changes import Changes, begin_or_undo
-from ..capture.containers import PLAIN, all_plain, flat_tensors, tensors_in
+from ..capture.containers import PLAIN, all_plain, flat_tensors, put_in, tensors_in
 from ..capture.functions import KNOWN, Function
 from ..capture.keeping import HiddenKeeper, give_own_memory
 from ..capture.modules import MODULE_BOUNDARY
 from ..capture.naming import is_library_file
 from ..capture.records import NO_KWARGS, Facts, Site, Trace, facts_of
 from ..capture.session import describe_modules, dispatcher_watched, input_tensors
-from ..capture.surroundings import captured
+from ..capture.surroundings import captured, modules_watched
 from ..capture.tensor_memory import own_memory
 from ..errors import ArgumentError
 from .collector import Collector, Stopped
 from .events import Event, Frame, Name, Rollout, new_event, new_frame
-from .module_edits import ModuleEdits
+from .light_edits import LightEdits
 from .spec import check_training
 
 #: What is no parent and holds none.
@@ -48,10 +55,11 @@ NamedTensor = tuple[ref[Tensor], Name, "Facts | None"]
 class LightTracer(TorchCalls):
     """Observes the calls of a model: each call of it, from the outside, is a pass.
 
-    It is told of module calls all the time, and of torch calls only while the model is being called.
+    It is told of module calls all the time, and of torch calls only while the model is being called, and only if
+    something depends on them: watching modules alone costs little more than a hook.
     """
 
-    def __init__(self, model: nn.Module, collector: Collector, edits: ModuleEdits | None = None) -> None:
+    def __init__(self, model: nn.Module, collector: Collector) -> None:
         super().__init__()
         structure = Trace(type(inside_compiled(model)).__name__)
         self.modules = describe_modules(model, structure)
@@ -60,7 +68,7 @@ class LightTracer(TorchCalls):
         self.about = [(number, info.address, info.class_name) for number, info in enumerate(structure.modules)]
         self.watchers = partial(dispatcher_watched, modules=self.modules)
         self.collector = collector
-        self.edits = edits
+        self.edits = edits = collector.edits
         self.keeper = collector.keeper
         self.known: dict[int, NamedTensor] = {}  # by id
         self.frame: Frame | None = None  # the running module call
@@ -73,8 +81,23 @@ class LightTracer(TorchCalls):
             collector.rules.asks_module(number) for number in range(len(structure.modules))
         ]  # about their calls
         self.asks_outputs = collector.rules.asks_outputs()
+        self._edits_calls = edits is not None and bool(edits.of_operations)
+        self._sees_calls = collector.trail is not None or collector.rules.asks_calls() or self._edits_calls
+        self._written: set[int] = set()  # what the running call has overwritten, by id
         self._kept_before = 0  # how many records there were before this pass
         self._changes: Changes | None = None  # of the pass that is running
+
+    @property
+    def watched(self) -> list[nn.Module]:
+        """The modules whose calls matter: all but torch's own that call no other, unless somebody asks about them."""
+        if self._sees_calls:
+            return self.modules
+        edited = self.edits.by_module if self.edits is not None else {}
+        return [
+            module
+            for number, module in enumerate(self.modules)
+            if not number or self.asked[number] or number in edited or not _calls_none(module)
+        ]
 
     def close(self) -> None:
         """Let go of everything; what was kept is elsewhere."""
@@ -88,11 +111,14 @@ class LightTracer(TorchCalls):
             raise ArgumentError("stop_after ends a forward pass: run it by recorder.log(x), which expects that")
         check_training(collector.rules.train_mode)
         collector.begin(Rollout(self.passes, self.sample_id))
-        collector.prepare = self._mark_residents
         self._kept_before = collector.kept
         self.passes += 1
         self.call_counts = [0] * len(self.modules)
-        self.buffers = {id(b): b for module in self.modules for b in module._buffers.values() if b is not None}
+        if self._sees_calls:
+            collector.prepare = self._mark_residents
+            self.buffers = {id(b): b for module in self.modules for b in module._buffers.values() if b is not None}
+        else:  # nothing is known of any tensor, so that what is kept is copied at once
+            self.only_modules = True
         with no_torch_function():
             hidden: list[str] = []
             inputs = input_tensors(list(args), kwargs, hidden)
@@ -102,13 +128,14 @@ class LightTracer(TorchCalls):
                 name = collector.value("input", tensor, None)[0]
                 self.known.setdefault(id(tensor), (ref(tensor), name, None))  # what uses one given twice uses the first
         collector.end_if_stopped()
-        self._changes = captured(self, ())
+        self._changes = captured(self, ()) if self._sees_calls else modules_watched()
         begin_or_undo(self._changes, _frame_of_the_model())
 
     def _end_pass(self, raised: BaseException | None) -> None:
         """Forget everything about the pass; what was kept is elsewhere. A predicate's error shows itself now."""
         self.stop()
         self.end()
+        self.only_modules = False
         # A thread that the model has left running has the old one, which tells it that the pass is over.
         self.progress = RunProgress()
         if self.collector.kept > self._kept_before:
@@ -117,7 +144,10 @@ class LightTracer(TorchCalls):
         self.known.clear()
         self.buffers.clear()
         self.keeper.foreign.clear()
-        failure, self.collector.failure = self.collector.failure, None
+        failure: Exception | None = self.collector.failure
+        self.collector.failure = None
+        if self.edits is not None:
+            failure, self.edits.failure = self.edits.failure or failure, None
         if failure is not None and (raised is None or isinstance(raised, Stopped)):
             raise failure
 
@@ -178,11 +208,11 @@ class LightTracer(TorchCalls):
                 tally.count = count = tally.count + 1
                 name = (tally, count, total)
                 if tally.looked_at:
-                    self._look(function, result, None, parents, function.fresh, name)
+                    result = self._look(function, result, None, parents, function.fresh, name)
                 else:
                     known[id(result)] = (ref(result), name, None)
             elif type(result) not in PLAIN:
-                self._made_several(function, result, parents)
+                result = self._made_several(function, result, parents)
             if function.in_place and result is not args[0]:
                 self._overwrote(function, args[0], parents)
         finally:
@@ -215,9 +245,9 @@ class LightTracer(TorchCalls):
         try:
             result = func(*args, **kwargs)
             if type(result) is Tensor:
-                self._made(function, result, None, parents, function.fresh)
+                result = self._made(function, result, None, parents, function.fresh)
             elif type(result) not in PLAIN:
-                self._made_several(function, result, parents)
+                result = self._made_several(function, result, parents)
         finally:
             self.busy = False
         return result
@@ -254,14 +284,14 @@ class LightTracer(TorchCalls):
 
     def _made(
         self, function: Function, tensor: Tensor, position: int | None, parents: list[Name], fresh: bool = False
-    ) -> None:
-        """A call has given a tensor its value; `fresh` if that lies in new memory."""
+    ) -> Tensor:
+        """A call has given a tensor its value; `fresh` if that lies in new memory. Returns what the caller gets."""
         collector = self.collector
         name = collector.count(collector.tallies.get(function) or collector.tally_of(function, _site))
         if name[0].looked_at:
-            self._look(function, tensor, position, parents, fresh, name)
-        else:
-            self.known[id(tensor)] = (ref(tensor), name, None)
+            return self._look(function, tensor, position, parents, fresh, name)
+        self.known[id(tensor)] = (ref(tensor), name, None)
+        return tensor
 
     def _look(
         self,
@@ -271,8 +301,8 @@ class LightTracer(TorchCalls):
         parents: list[Name],
         fresh: bool,
         name: Name,
-    ) -> None:
-        """Someone may want what a call has made."""
+    ) -> Tensor:
+        """Someone may want what a call has made, or edit it."""
         collector = self.collector
         tally, _, total = name
         site = _site() if function.may_be_operator else ()  # which has a say in what it is called
@@ -283,10 +313,12 @@ class LightTracer(TorchCalls):
                 facts = facts_of(tensor)
         elif not tally.kept_unasked:
             facts = facts_of(tensor)
-        self.known[id(tensor)] = (ref(tensor), name, facts)
         number, rollout, frame = total + collector.module_events, collector.rollout, self.frame
         about = ("op", number, rollout, frame, name, position, facts, function, site, parents)
         event = new_event(Event, about)
+        if self._edits_calls:
+            event, tensor = self._edited_value(event, function, tensor)
+        self.known[id(tensor)] = (ref(tensor), name, event.facts)
         if guarded:
             with no_torch_function():
                 collector.look(event, tensor)
@@ -296,16 +328,34 @@ class LightTracer(TorchCalls):
             collector.look(event, tensor)
         if collector.stopped:
             collector.end_if_stopped()
+        return tensor
 
-    def _made_several(self, function: Function, result: Any, parents: list[Name]) -> None:
+    def _edited_value(self, event: Event, function: Function, tensor: Tensor) -> tuple[Event, Tensor]:
+        """What takes the place of what a call has made."""
+        assert self.edits is not None
+        with no_torch_function():
+            edited = self.edits.made(event, tensor, self.collector.history)
+            if edited is tensor:
+                return event, tensor
+            if function.in_place or id(tensor) in self._written:  # it reaches every alias, as what the call wrote does
+                if facts_of(edited) != facts_of(tensor):
+                    raise ArgumentError("interventions: what a call wrote in place keeps its shape, type and device")
+                edited = tensor.copy_(edited)
+            return event._replace(facts=facts_of(edited)), edited
+
+    def _made_several(self, function: Function, result: Any, parents: list[Name]) -> Any:
+        """A call has returned something with tensors in it. Returns what the caller gets."""
         if isinstance(result, Tensor):
-            self._made(function, result, None, parents)
-            return
+            return self._made(function, result, None, parents)
         members = result if isinstance(result, (tuple, list)) else [result]
         flat = all(isinstance(member, Tensor) or member is None for member in members)
+        new: dict[int, Tensor] = {}
         for position, tensor in enumerate(members if flat else flat_tensors(members)):
             if tensor is not None:
-                self._made(function, tensor, position, parents)
+                edited = self._made(function, tensor, position, parents)
+                if edited is not tensor:
+                    new[id(tensor)] = edited
+        return put_in(result, new) if new else result
 
     def _record_write(
         self,
@@ -325,13 +375,15 @@ class LightTracer(TorchCalls):
                     self._before_overwriting(tensor, for_good=function.escapes)
             result = func(*args, **kwargs)
             returned = {id(tensor) for tensor in flat_tensors([result])}
-            self._made_several(function, result, parents)
+            self._written = set(map(id, written))
+            result = self._made_several(function, result, parents)
             for tensor in written:
                 if id(tensor) in returned or isinstance(tensor, UninitializedTensorMixin):
                     continue
                 self._overwrote(function, tensor, parents)
         finally:
             self.busy = False
+            self._written = set()
         return result
 
     def _overwrote(self, function: Function, tensor: Tensor, parents: list[Name]) -> None:
@@ -433,12 +485,12 @@ class LightTracer(TorchCalls):
                 self._end_pass(None)
         return result
 
-    def _edited(self, edits: ModuleEdits, call: Any, result: Any) -> Any:
+    def _edited(self, edits: LightEdits, call: Any, result: Any) -> Any:
         """What the caller of a module gets, if its result is to be edited."""
         try:
             with self.bookkeeping():
                 names = {id(tensor): self._name(tensor) for tensor in flat_tensors((result,))}
-                result, new = edits.edited(call, self.collector.rollout, result)
+                result, new = edits.returned(call, self.collector.rollout, result)
                 for first, tensor in new.items():
                     name = names[first]
                     if name is not None:
@@ -490,6 +542,8 @@ class LightTracer(TorchCalls):
         if nothing or not self.asked[frame.module]:
             self._pass_by(kind, frame, container)
             return
+        if self.only_modules and dispatch_stack():  # a mode of the model's, which nobody told of
+            self.hide_from_dispatch_modes()
         busy, self.busy = self.busy, True
         try:
             with no_torch_function():
@@ -503,6 +557,12 @@ class LightTracer(TorchCalls):
         finally:
             self.busy = busy
         collector.end_if_stopped()
+
+
+def _calls_none(module: nn.Module) -> bool:
+    """Is it certain that it calls no module?"""
+    is_torchs = type(module).__module__.startswith("torch.nn.modules.") and not module._modules
+    return is_torchs and not has_call_of_its_own(module) and not any_global_hook()
 
 
 def _frame_of_the_model() -> FrameType | None:

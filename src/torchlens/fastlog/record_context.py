@@ -96,7 +96,7 @@ class RecordContext:
 
     @property
     def event_index(self) -> int:
-        """Number among the events of the pass, from 0."""
+        """Number among the events of the pass, from 0; a `Recorder` that keeps modules alone counts nothing else."""
         return self._event.number
 
     @property

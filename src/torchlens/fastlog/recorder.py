@@ -32,8 +32,8 @@ from ..options import Options
 from ..selectors import Selector, near_names, selector_text
 from .collector import Collector, Stopped
 from .events import Rollout
+from .light_edits import LightEdits
 from .light_tracer import LightTracer
-from .module_edits import ModuleEdits
 from .recording import Record, Recording
 from .recording_files import RecordStream, check_sample, check_storage
 from .rules import Rules
@@ -85,7 +85,7 @@ def record(
         postfunc: a function of each value that is kept, such as `tl.reduce.mean()`; what it returns is kept instead.
         save_to: a folder to write the records to while the model runs; `fastlog.load` opens it again.
         keep_in_memory: False to keep values in the folder only; they are read when they are asked for.
-        interventions, base, allow_change: as in `log_forward_pass`; a `Recorder` edits what modules return.
+        interventions, base, allow_change: as in `log_forward_pass`.
     """
     args, kwargs = model_arguments(model, input_args, input_kwargs)
     options = Options.checked(layers_to_save=None, random_seed=random_seed)
@@ -201,7 +201,8 @@ class Recorder:
 
     Every call of the model inside the block is a pass, whoever makes it: `model(x)` and each step of
     `model.generate(...)` too. What is called in other threads, or outside of the model, is not looked at.
-    The arguments are those of `tl.fastlog.record`.
+    The arguments are those of `tl.fastlog.record`. `interventions` edit what modules return and what operations make,
+    in every pass, chosen as in `keep_op`; nothing need be kept then.
     """
 
     def __init__(
@@ -233,8 +234,9 @@ class Recorder:
             stop_after=stop_after,
             train_mode=check_training(train_mode),
             postfunc=postfunc,
+            may_be_empty=interventions is not None,
         )
-        self._edits = ModuleEdits(interventions, modules_of(model), allow_change) if interventions is not None else None
+        self._edits = LightEdits(interventions, model, allow_change) if interventions is not None else None
         self._history_size = check_history_size(history_size)
         self._save_to = save_to
         self._keep_in_memory = keep_in_memory
@@ -253,13 +255,13 @@ class Recorder:
         if self._tracer is not None:
             raise ArgumentError("a Recorder is for one with-block; make another one for the next")
         self._kept = RecordSink(type(inside_compiled(self._model)).__name__, self._save_to, self._keep_in_memory)
-        collector = Collector(self._rules, Keeper(), self._history_size, self._kept.add)
-        self._tracer = LightTracer(self._model, collector, self._edits)
+        collector = Collector(self._rules, Keeper(), self._history_size, self._kept.add, self._edits)
+        self._tracer = LightTracer(self._model, collector)
         self._thread = threading.get_ident()
         eager = EagerCalls(self._model)
         compiled = inside_compiled(self._model) is not self._model
         outside = [*stand_ins([self._model]), WatchedHere(eager)] if compiled else []
-        self._block = Changes([*outside, *stand_ins(self._tracer.modules), WatchedHere(self._tracer)])
+        self._block = Changes([*outside, *stand_ins(self._tracer.watched), WatchedHere(self._tracer)])
         finalize(self, self._block.end)  # should an interrupt fall into the end of the with-block
         begin_or_undo(self._block, frame)
 
@@ -274,6 +276,7 @@ class Recorder:
         said = [f"nothing was chosen by {selector_text(selector)}" for selector in unmatched] + never_stopped(
             self._rules
         )
+        said += self._edits.remarks() if self._edits is not None else []
         # What was recorded before an exception of the user's is whole, and is kept.
         for warning in self.finish(said if passes and raised[0] is None else []).warnings:
             warn(warning, FidelityWarning)

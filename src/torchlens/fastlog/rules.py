@@ -21,6 +21,7 @@ from ..selectors import (
     ModuleTable,
     Named,
     Result,
+    Returned,
     Seen,
     Selection,
     Selector,
@@ -229,6 +230,7 @@ class Rules:
         stop_after: Any = None,
         train_mode: bool = False,
         postfunc: Any = None,
+        may_be_empty: bool = False,
     ) -> None:
         self.op = Rule("keep_op", keep_op, modules)
         self.module = Rule("keep_module", keep_module, modules, modules_only=True)
@@ -243,7 +245,7 @@ class Rules:
             self.op.everything = self.default_op
         if self.module.is_empty and self.default_module is not None:
             self.module.everything = self.default_module
-        if self.op.is_empty and self.module.is_empty:
+        if self.op.is_empty and self.module.is_empty and not may_be_empty:
             raise ArgumentError(
                 "nothing is chosen: keep_op and keep_module take a type such as 'relu', a module address, a function "
                 "of a RecordContext, a list of these, or True for everything"
@@ -319,6 +321,15 @@ class Rules:
         if self.module.everything is not None or self.module.predicates or self.stop.predicates:
             return True
         return any(number in rule.modules_asked for rule in self.all_rules)
+
+    def asks_calls(self) -> bool:
+        """May something depend on a torch call, or must the calls be watched for what is kept to stay what it is?"""
+        if not self.op.is_empty or self.remembers or self.train_mode:
+            return True
+        every = self.module.everything
+        return (every is not None and every.keep_grad) or not all(
+            isinstance(kind, Returned) for kind in self.stop.kinds
+        )
 
     def asks_outputs(self) -> bool:
         """May something that the model returned be meant by its path or its label?"""

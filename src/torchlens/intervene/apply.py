@@ -15,8 +15,10 @@ from .edits import FunctionEdit, Moment, Swap
 from .sites import ARGUMENT, EditRequest
 
 
-def apply_edit(request: EditRequest, tensor: Tensor, moment: Moment, allow_change: bool) -> tuple[Tensor, bool]:
-    """The edited tensor, and whether any element is another."""
+def apply_edit(
+    request: EditRequest, tensor: Tensor, moment: Moment, allow_change: bool, changes: bool = False
+) -> tuple[Tensor, bool]:
+    """The edited tensor, and whether any element is another; with `changes`, that is taken for granted."""
     edit = request.edit
     try:
         edited = edit.apply(tensor, moment)
@@ -33,7 +35,7 @@ def apply_edit(request: EditRequest, tensor: Tensor, moment: Moment, allow_chang
             f"{ARGUMENT}: {request.site}: {edit!r} makes {_in_words(edited)} of {_in_words(tensor)}; "
             "if that is what you want, say allow_change=True"
         )
-    changes = not edit.is_backward and _differ(tensor, edited)
+    changes = not edit.is_backward and (changes or _differ(tensor, edited))
     if not changes and not edit.is_backward and not (tensor.requires_grad or edited.requires_grad):
         edited = tensor  # what it shares memory with stays as it is
     return edited, changes
