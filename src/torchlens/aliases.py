@@ -68,8 +68,11 @@ class Aliased:
         canonical = self._aliases.get(name)
         if canonical is not None:
             return getattr(self, canonical)
-        names = [n for n in (*dir(type(self)), *self._aliases) if not n.startswith("_")]
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{near(name, names)}")
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}{self._hint(name)}")
+
+    def _hint(self, name: str) -> str:
+        """What may have been wanted, ready to append."""
+        return near(name, [n for n in (*dir(type(self)), *self._aliases) if not n.startswith("_")])
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if not name.startswith("_")]

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterable
@@ -102,9 +103,32 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 def near(name: str, names: Iterable[str], count: int = 3) -> str:
     """A phrase naming the nearest of `names`, ready to append to an error message; empty if none is near.
 
-    Nearest are those that end with the name, as `h.0.attn` does with `attn`, then those that are spelled alike.
+    Nearest are those that differ in upper and lower case only; then those that end with the name, as `h.0.attn` does
+    with `attn`; those that have all its parts, as `vis_nesting_depth` has those of `vis_depth`; then similar spellings.
     """
-    names = list(dict.fromkeys(names))
-    matches = [other for other in names if other.lower().endswith(f".{name.lower()}")][:count]
-    matches += difflib.get_close_matches(name, [other for other in names if other not in matches], n=count, cutoff=0.5)
+    names, wanted = list(dict.fromkeys(names)), name.lower()
+    matches = (
+        [other for other in names if other.lower() == wanted]
+        or [other for other in names if other.lower().endswith(f".{wanted}")]
+        or sorted([other for other in names if _has_parts(other.lower(), wanted)], key=len)
+        or _spelled_alike(wanted, names, count)
+    )
     return f"; did you mean {', '.join(map(repr, matches[:count]))}?" if matches else ""
+
+
+def _has_parts(name: str, wanted: str) -> bool:
+    """Does each part of `wanted` begin a part of the name, in this order?"""
+    parts, left = re.split("[_.:]", wanted), iter(re.split("[_.:]", name))
+    return len(parts) > 1 and all(any(_begins(part, other) for other in left) for part in parts)
+
+
+def _begins(part: str, other: str) -> bool:
+    return other == part or (len(part) > 2 and other.startswith(part) and not part[-1].isdigit())
+
+
+def _spelled_alike(wanted: str, names: list[str], count: int) -> list[str]:
+    """The nearest, and those that are nearly as near."""
+    by_lower = {name.lower(): name for name in reversed(names)}
+    close = difflib.get_close_matches(wanted, by_lower, n=count, cutoff=0.5)
+    ratios = [difflib.SequenceMatcher(None, other, wanted).ratio() for other in close]
+    return [by_lower[other] for other, ratio in zip(close, ratios, strict=True) if ratio > ratios[0] - 0.1]

@@ -368,8 +368,9 @@ class Returned(Kind):
         called = max((tree.call_counts[number] for number in self.numbers), default=0)
         if not self.numbers:
             return f"{selector_text(self.said)}: the model has no such module"
-        if self.call is not None and called and self.call > called:
-            return f"no call {self.said!r}: the module was called {_times(called)}"
+        if self.call is not None and called and not 0 < self.call <= called:
+            counted = ", and calls are counted from 1" if self.call < 1 else ""
+            return f"no call {self.said!r}: the module was called {_times(called)}{counted}"
         if not called:
             return f"{self._name} was never called; its submodules may have been"
         if self.index is not None and self.calls(graph):
@@ -797,7 +798,7 @@ def numbered(number: int, total: int) -> int:
 
 def near_names(name: str, graph: KnownGraph) -> str:
     """A phrase with the labels and addresses nearest to a name, each layer once."""
-    short = may_be_label(name) and name.count("_") == 1
+    short = may_be_label(name.lower()) and name.count("_") == 1
     labels = [label.rpartition("_")[0] if short else label for label in graph.layer_labels]
     addresses = [address for info in graph.modules.infos for address in info.all_addresses if address]
     return near(name, [*addresses, *labels])

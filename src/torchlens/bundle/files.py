@@ -33,7 +33,8 @@ def open_file(folder: Path, name: str) -> int:
     try:
         descriptor = os.open(folder / name, flags)
     except FileNotFoundError:
-        raise BundleError(f"{folder}: {name} is missing") from None
+        what = " is not a saved log" if name == MANIFEST else ""
+        raise BundleError(f"{folder}{what}: {name} is missing") from None
     except (OSError, ValueError) as error:  # a link is an error here
         raise BundleError(f"{folder}: {name} can't be opened as a plain file ({error})") from None
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -50,7 +50,9 @@ def save_reference(log: ModelLog, path: str | PathLike[str]) -> Path:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(f'{head[:-1]}, "layers": [\n{lines}\n]}}\n', encoding="utf-8")
     except OSError as error:
-        raise ArgumentError(f"can't write to {str(file)!r} ({error}); give another path") from None
+        raise ArgumentError(
+            f"can't write to {str(file)!r} ({getattr(error, 'strerror', None) or error}); give another path"
+        ) from None
     return file
 
 

@@ -133,7 +133,9 @@ def draw_comparison(comparison: Comparison, path: str | PathLike[str] | None) ->
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(_PRINTERS[ending](TwoLanes(comparison.rows, title)))
     except OSError as error:
-        raise ArgumentError(f"can't write to {str(file)!r} ({error}); give another path") from None
+        raise ArgumentError(
+            f"can't write to {str(file)!r} ({getattr(error, 'strerror', None) or error}); give another path"
+        ) from None
     if path is None:
         open_in_viewer(file)
     return file

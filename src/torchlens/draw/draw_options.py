@@ -109,7 +109,9 @@ def check_writable(path: Path) -> None:
         if is_new:
             path.unlink()
     except (OSError, ValueError) as error:
-        raise ArgumentError(f"can't write to {str(path)!r} ({error}); give another vis_outpath") from None
+        raise ArgumentError(
+            f"can't write to {str(path)!r} ({getattr(error, 'strerror', None) or error}); give another vis_outpath"
+        ) from None
 
 
 def _check_depth(depth: Any) -> None:

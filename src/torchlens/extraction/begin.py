@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import NamedTuple
 
-from ..errors import StoreError
+from ..bundle.files import MANIFEST
+from ..errors import ArgumentError, StoreError
 from ..words import counted, human_size
 from .plan import StorePlan, settle
 from .progress import Progress
@@ -29,6 +31,10 @@ class Begun(NamedTuple):
 
 def begin(job: Job, storage: Storage) -> Begun:
     """Make the store ready for shards. Whoever calls this first writes the plan; all others find that it is theirs."""
+    if os.path.isfile(storage.shared):
+        raise ArgumentError(f"save_to is a file: {storage.where!r}; give the path of a folder")
+    if storage.has(MANIFEST):
+        raise StoreError(f"{storage.where} holds a saved log or recording; give another folder as save_to")
     plan, free = job.plan, storage.free_bytes()
     begun = Begun(plan, frozenset(shard_numbers(storage)), free, job.calling.left_out, job.source.replays)
     due = (plan.count - begun.done_rows) * plan.row_bytes if plan.count is not None else 0

@@ -17,7 +17,7 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -529,3 +529,9 @@ def as_edit(given: Any) -> Edit:
 
 zero, replace, add, scale, clamp, noise = Zero, Replace, Add, Scale, Clamp, Noise
 mean, patch, resample, swap, where, gradient = Mean, Patch, Resample, Swap, Where, Gradient
+
+
+if not TYPE_CHECKING:  # a type checker is to know the names that there are
+
+    def __getattr__(name: str) -> Any:
+        raise AttributeError(f"tl.edits has no {name!r}; there are {', '.join(__all__)}")

@@ -29,6 +29,10 @@ class Lookup:
         kind = compile(Selection.checked(key, "log[...]"), self._graph.modules, "log[...]").kinds[0]
         places, remark = kind.single(self._graph, self._asked)
         if not places:
+            if isinstance(key, str) and key.strip().lstrip("-").isdigit():
+                raise LayerNotFoundError(
+                    f"no layer or module {key!r}; a number is asked for without quotes: log[{key}]"
+                )
             raise LayerNotFoundError(kind.nothing(self._graph))
         found = sorted(places) if len(places) == 1 else self._layer(kind, sorted(places))
         if remark is not None and not quietly:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from torch import Tensor, nn
 
-from ..aliases import MODEL_ATTRIBUTES, Aliased
+from ..aliases import LAYER_ATTRIBUTES, MODEL_ATTRIBUTES, Aliased
 from ..capture.arguments import model_arguments
 from ..capture.dispatcher import Completeness
 from ..capture.records import Trace, Value, total_nbytes
@@ -111,6 +111,13 @@ class ModelLog(Tabular, Aliased):
 
     def _table_records(self) -> Iterable[OpLog]:
         return self
+
+    def _hint(self, name: str) -> str:
+        is_of_a_layer = name in LAYER_ATTRIBUTES or hasattr(OpLog, name)
+        if is_of_a_layer and not hasattr(type(self), f"{name}s"):
+            label = next((op.label for op in reversed(self.layer_list) if not op.is_output_layer), "label")
+            return f"; a layer has: log[{label!r}].{name}"
+        return super()._hint(name)
 
     # ---- access ---------------------------------------------------------------------------------------------
 

@@ -80,13 +80,17 @@ def budget_of(values: Any) -> int:
 def write_page(text: str, path: str | os.PathLike[str]) -> Path:
     """Write a page to a file; a name without an ending gets `.html`."""
     file = Path(os.fsdecode(path)).expanduser()
+    if file.is_dir():
+        raise ArgumentError(f"{str(file)!r} is a folder; give the name of a file")
     if file.suffix.lower() not in (".html", ".htm"):
         file = file.with_name(f"{file.name}.html")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
     except (OSError, ValueError) as error:
-        raise ArgumentError(f"can't write to {str(file)!r} ({error}); give another path") from None
+        raise ArgumentError(
+            f"can't write to {str(file)!r} ({getattr(error, 'strerror', None) or error}); give another path"
+        ) from None
     return file
 
 

@@ -1,0 +1,99 @@
+"""Messages name what one wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import torchlens as tl
+from torchlens.errors import near
+
+OPTIONS = ["vis_opt", "vis_mode", "vis_nesting_depth", "vis_fold_repeats", "save_gradients", "gradient_postfunc"]
+LAYERS = ["conv1", "layer1.0.conv1", "layer1.0.conv2", "layer4.0.conv1", "fc", "relu_1_5", "relu_2_9", "h.0.attn"]
+
+
+@pytest.mark.parametrize(
+    ("name", "names", "wanted"),
+    [
+        ("vis_depth", OPTIONS, ["vis_nesting_depth"]),
+        ("vis_dept", OPTIONS, ["vis_nesting_depth"]),
+        ("save_gradient", OPTIONS, ["save_gradients"]),
+        ("layer1.0.conv", LAYERS, ["layer1.0.conv1", "layer1.0.conv2"]),
+        ("Relu_1_5", LAYERS, ["relu_1_5"]),
+        ("FC", LAYERS, ["fc"]),
+        ("attn", LAYERS, ["h.0.attn"]),
+        ("fcc", LAYERS, ["fc"]),
+        ("softmax", LAYERS, []),
+    ],
+)
+def test_near_names(name: str, names: list[str], wanted: list[str]) -> None:
+    expected = f"; did you mean {', '.join(map(repr, wanted))}?" if wanted else ""
+    assert near(name, [*names, *names]) == expected
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm, self.fc = nn.LSTM(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.fc(self.lstm(x)[0])
+        return out
+
+
+@pytest.fixture
+def log() -> tl.ModelLog:
+    return tl.log_forward_pass(Net(), torch.rand(5, 3))
+
+
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (lambda log: log["-1"], r"no layer or module '-1'; a number is asked for without quotes: log\[-1\]"),
+        (lambda log: log["fc:0"], r"no call 'fc:0': the module was called once, and calls are counted from 1"),
+        (lambda log: log.activation, r"no attribute 'activation'; a layer has: log\['linear_1.*'\].activation"),
+        (lambda log: log.tensor_contents, r"a layer has: log\["),
+        (lambda log: tl.edits.ablate, r"tl.edits has no 'ablate'; there are add, .* zero"),
+    ],
+)  # fmt: skip
+def test_messages(log: tl.ModelLog, ask: Callable[[tl.ModelLog], Any], says: str) -> None:
+    with pytest.raises((tl.TorchLensError, AttributeError), match=says):
+        ask(log)
+
+
+def test_a_path_is_named_once(log: tl.ModelLog, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for write in (
+        lambda path: log.draw(vis_outpath=path, vis_save_only=True),
+        lambda path: log.to_html(path),
+        lambda path: tl.compare(log, log).draw(path),
+    ):
+        with pytest.raises(tl.ArgumentError) as raised:
+            write(tmp_path / "file" / "x.svg")
+        assert str(raised.value).count(str(tmp_path)) == 1
+
+
+def test_a_page_is_a_file(log: tl.ModelLog, tmp_path: Path) -> None:
+    with pytest.raises(tl.ArgumentError, match="is a folder; give the name of a file"):
+        log.to_html(tmp_path)
+    assert list(tmp_path.parent.glob(f"{tmp_path.name}*")) == [tmp_path]
+
+
+def test_a_store_takes_no_other_place(log: tl.ModelLog, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    tl.save(log, tmp_path / "log")
+    for name, says in (("file", "save_to is a file"), ("log", "holds a saved log or recording")):
+        with pytest.raises(tl.TorchLensError, match=says):
+            tl.extract(Net(), torch.rand(2, 5, 3), ["fc"], save_to=tmp_path / name, progress=False)
+    assert (tmp_path / "file").read_text() == "mine" and not (tmp_path / "log" / "plan.json").exists()
+    assert tl.load(tmp_path / "log").model_name == "Net"
+
+
+def test_a_folder_that_is_no_log(tmp_path: Path) -> None:
+    with pytest.raises(tl.BundleError, match="is not a saved log: manifest.json is missing"):
+        tl.load(tmp_path)
