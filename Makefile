@@ -48,7 +48,7 @@ kills: $(READY)  ## kill processes that extract, fifty times, and resume; Ray an
 
 handover: $(READY)  ## the tests and examples with rsatoolbox and scikit-learn
 	$(RUN) -m pip install --quiet rsatoolbox scikit-learn
-	OMP_NUM_THREADS=1 $(RUN) -m pytest -m handover tests/extraction tests/test_examples.py
+	OMP_NUM_THREADS=1 $(RUN) -m pytest -m handover tests/extraction tests/test_examples.py tests/test_notebooks.py
 
 ray: $(READY)  ## the tests of tl.extract on Ray, with workers, nodes and drivers that are killed
 	$(RUN) -m pip install --quiet ray
