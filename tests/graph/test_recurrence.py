@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import example, given, settings
@@ -281,6 +282,44 @@ def test_agrees_with_the_rules_spelled_out(operations: Program) -> None:
 @example("xyxxyxyxxyxyx")
 def test_chains_agree_with_the_rules_spelled_out(word: str) -> None:
     assert find_layers(*chain(word)) == reference_layers(*chain(word))
+
+
+@settings(max_examples=250, deadline=None, derandomize=True)
+@given(programs())
+@example(SAME_NEIGHBOUR)
+def test_looking_at_all_passes_at_once_agrees_as_well(operations: Program) -> None:
+    with patch("torchlens.graph.growth.MANY_PASSES", 0):
+        assert find_layers(*operations) == reference_layers(*operations)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), st.booleans(), st.lists(st.integers(1, 7), max_size=2)), min_size=1, max_size=5
+    )
+)
+def test_many_passes_agree_with_one_after_the_other(body: list[tuple[int, bool, list[int]]]) -> None:
+    """A body that runs 14 times, each operation with its key, whether it has parameters, and how far back it reads."""
+    keys, param_keys, parents = [-1], [-1], [[]]
+    for _ in range(14):
+        for number, (key, has_params, back) in enumerate(body):
+            parents.append([max(0, len(keys) - distance) for distance in back])
+            keys.append(key)
+            param_keys.append(number if has_params else -1)
+    together = find_layers(keys, param_keys, parents)
+    with patch("torchlens.graph.growth.MANY_PASSES", 10**9):
+        assert together == find_layers(keys, param_keys, parents)
+
+
+def test_an_unrolled_rnn_is_looked_at_at_once() -> None:
+    keys, param_keys, parents = [-1], [-1], [[]]
+    for step in range(20):  # tanh(inward(x) + onward(hidden))
+        first = len(keys)
+        keys += [0, 0, 1, 2]
+        param_keys += [0, 1, -1, -1]
+        parents += [[0], [first - 1 if step else 0], [first, first + 1], [first + 2]]
+    with patch("torchlens.graph.growth.grow_in_turn", side_effect=AssertionError("one after the other")):
+        assert find_layers(keys, param_keys, parents) == [0, *[1, 2, 3, 4] * 20]
 
 
 # What the answer may and may not depend on -------------------------------------------------------------------

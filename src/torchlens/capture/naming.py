@@ -22,6 +22,9 @@ _ROLE_TYPES = {
 # `x / y` reaches torch as `div`; the language, and so the log, calls the operator truediv.
 _DIVISIONS = {"div": "__truediv__", "div_": "__itruediv__"}
 
+#: The layer type that says nothing yet: it depends on where the function was called.
+DIVISION = "div"
+
 
 def layer_type_of(value: Value, calls: list[Call]) -> str:
     """The first part of a value's label."""

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..capture.records import Trace, Value
 from ..capture.surroundings import without_collector
@@ -21,7 +20,7 @@ from .layers import group_layers
 from .link import link_entries
 from .module_tree import ModuleTree
 from .orphans import drop_orphans
-from .program import Edges, Ints
+from .program import Bools, Edges, Ints, bools
 
 #: From records to graph. Each fills in what the next ones need.
 PASSES = (link_entries, drop_orphans, group_layers, name_layers)
@@ -37,6 +36,8 @@ class Graph:
 
     entries: list[Value]
     made_by: Ints  # the call that made each entry, -1 for none
+    gives_several: Bools  # does each call give more than one value?
+    call_keys: Ints  # a number for each call that equal ones share
     edges: Edges  # from parents to entries
     params: list[tuple[Value, ...]]  # those that each call works with, by call
     layer_of: Ints  # the layer that each entry is a pass of
@@ -92,9 +93,9 @@ class Graph:
         return passes
 
     @cached_property
-    def uses_params(self) -> NDArray[np.bool_]:
+    def uses_params(self) -> Bools:
         """Does each call work with parameters? And a last answer, for what no call made."""
-        return np.array([*map(bool, self.params), False])
+        return bools([*map(bool, self.params), False])
 
     @property
     def is_branching(self) -> bool:
@@ -186,4 +187,6 @@ class Graph:
 
     def with_role(self, role: str) -> list[int]:
         """The entries that are inputs, outputs, ..."""
+        if role == "input":  # no call made them
+            return [place for place in np.flatnonzero(self.made_by < 0).tolist() if self.entries[place].role == role]
         return [place for place, value in enumerate(self.entries) if value.role == role]

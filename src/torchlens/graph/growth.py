@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import chain
-from typing import NamedTuple
 
 import numpy as np
 
+from .closure import Sights, grow_at_once
 from .program import Ints, Program, number_by_first_use, ranks
 
-
-class _Sights(NamedTuple):
-    """What each place sees: `targets[heads[i]:heads[i + 1]]` are its children, those of `i + size` its parents."""
-
-    heads: list[int]
-    targets: list[int]
-    spots: list[int]  # where the target stands: direction, argument position, key and rank among equals
-    viewers: list[int]
-    spot_count: int
+#: Where a layer has so many passes, or more, all of them are looked at together first.
+MANY_PASSES = 12
 
 
 def grow_layers(program: Program, places: Ints) -> Ints:
@@ -26,22 +19,27 @@ def grow_layers(program: Program, places: Ints) -> Ints:
     seeds = _repeated_parameters(program)
     if not seeds:
         return places
-    growth = _Growth(program.size)
+    sights = look_around(program, places)
+    grown = grow_at_once(sights, seeds) if sum(map(len, seeds)) >= MANY_PASSES * len(seeds) else None
+    return (grow_in_turn(sights, seeds) if grown is None else grown)[places]
+
+
+def grow_in_turn(sights: Sights, seeds: list[Ints]) -> Ints:
+    growth = _Growth(sights.size)
     for passes in seeds:
-        growth.seed(passes)
-    growth.spread(_look_around(program, places), sorted(chain.from_iterable(seeds)))
-    return np.array(growth.layer, np.int64)[places]
+        growth.seed(passes.tolist())
+    growth.spread(sights, sorted(np.concatenate(seeds).tolist()))
+    return np.array(growth.layer, np.int64)
 
 
-def _repeated_parameters(program: Program) -> list[list[int]]:
-    groups: dict[int, list[int]] = {}
-    for i, key in enumerate(program.param_keys.tolist()):
-        if key >= 0:
-            groups.setdefault(key, []).append(i)
-    return [passes for passes in groups.values() if len(passes) > 1]
+def _repeated_parameters(program: Program) -> list[Ints]:
+    users = np.flatnonzero(program.param_keys >= 0)
+    users = users[np.argsort(program.param_keys[users], kind="stable")]
+    bounds = np.flatnonzero(np.diff(program.param_keys[users])) + 1
+    return [passes for passes in np.split(users, bounds) if len(passes) > 1]
 
 
-def _look_around(program: Program, places: Ints) -> _Sights:
+def look_around(program: Program, places: Ints) -> Sights:
     """List what every place sees that may join a layer."""
     size, counts = program.size, np.diff(program.heads)
     givers, takers = places[program.sources], np.repeat(places, counts)
@@ -52,13 +50,13 @@ def _look_around(program: Program, places: Ints) -> _Sights:
     seen = np.flatnonzero(program.joinable[targets] & (viewers % size != targets))
     viewers, targets, kinds = viewers[seen], targets[seen], number_by_first_use(kinds[seen])
     lines = number_by_first_use(viewers * len(kinds) + kinds)
-    once = np.sort(np.unique(lines * size + targets, return_index=True)[1])
-    viewers, targets, kinds, lines = viewers[once], targets[once], kinds[once], lines[once]
+    if (places != np.arange(size)).any():
+        once = np.sort(np.unique(lines * size + targets, return_index=True)[1])
+        viewers, targets, kinds, lines = viewers[once], targets[once], kinds[once], lines[once]
     spots = number_by_first_use(kinds * len(kinds) + ranks(lines))
     order = np.argsort(viewers, kind="stable")
     heads = np.searchsorted(viewers[order], np.arange(2 * size + 1))
-    targets, spots, viewers = targets[order], spots[order], viewers[order] % size
-    return _Sights(heads.tolist(), targets.tolist(), spots.tolist(), viewers.tolist(), len(kinds) + 1)
+    return Sights(size, heads, targets[order], spots[order], viewers[order] % size, len(kinds) + 1)
 
 
 class _Growth:
@@ -79,14 +77,15 @@ class _Growth:
             self.ticks.add(clock * self.size + passes[0])
         self.members[passes[0]] = passes
 
-    def spread(self, sights: _Sights, seeds: list[int]) -> None:
+    def spread(self, sights: Sights, seeds: list[int]) -> None:
         """Join what stands at the same spot next to two passes of a layer, until nothing joins any more.
 
         The first neighbour seen at a spot stands for it; later ones join its layer. A place that changes its layer
         looks around again, and since it is always the smaller layer that moves, it does so few times.
         """
         size, layer, clock = self.size, self.layer, self.clock
-        heads, targets, spots, viewers, spot_count = sights
+        heads, targets = sights.heads.tolist(), sights.targets.tolist()
+        spots, viewers, spot_count = sights.spots.tolist(), sights.viewers.tolist(), sights.spot_count
         standing: dict[int, int] = {}  # layer and spot -> the first sight there
         queue = deque(chain(seeds, (place + size for place in seeds)))
         while queue:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..capture.naming import layer_type_of
+import numpy as np
+
+from ..capture.naming import DIVISION, layer_type_of
 
 if TYPE_CHECKING:
     from .graph import Graph
@@ -12,10 +14,23 @@ if TYPE_CHECKING:
 
 def name_layers(graph: Graph) -> None:
     """Number the layers in order of first appearance, all together and by type."""
-    calls, entries = graph.trace.calls, graph.entries
-    graph.layer_types = [layer_type_of(entries[first], calls) for first in graph.first_entries.tolist()]
+    graph.layer_types = _types(graph)
     counts = dict.fromkeys(graph.layer_types, 0)
     graph.layer_type_nums = []
     for layer_type in graph.layer_types:
         counts[layer_type] = number = counts[layer_type] + 1
         graph.layer_type_nums.append(number)
+
+
+def _types(graph: Graph) -> list[str]:
+    """The type of each layer: that of its function, unless it has to be asked for."""
+    calls, firsts = graph.trace.calls, graph.first_entries
+    made_by = graph.made_by[firsts]
+    types = [calls[number].function.layer_type if number >= 0 else "" for number in made_by.tolist()]
+    asked = np.flatnonzero(made_by < 0).tolist()
+    asked += [layer for layer, layer_type in enumerate(types) if layer_type == DIVISION]
+    if graph.trace.buffer_infos:  # which calls may have written to
+        asked = list(range(len(types)))
+    for layer in asked:
+        types[layer] = layer_type_of(graph.entries[firsts[layer]], calls)
+    return types

@@ -2,58 +2,78 @@
 
 from __future__ import annotations
 
-from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..capture.containers import PLAIN, all_plain
+from ..capture.containers import all_plain
 from ..capture.records import Call, Trace, Value, argument_values
-from .program import Edges
+from .arguments import OTHER, VALUE, Arguments, chosen
+from .keys import call_keys
+from .program import Edges, Ints, bools, ints
 
 if TYPE_CHECKING:
     from .graph import Graph
-
-#: The arguments of a call, in a third of the time that `call.args` and `call.kwargs` take.
-_arguments = itemgetter(Call._fields.index("args"), Call._fields.index("kwargs"))
 
 
 def link_entries(graph: Graph) -> None:
     """Every value becomes an entry; its parents are the values among the arguments of the call that made it."""
     trace = graph.trace
     graph.entries = list(trace.values)
-    graph.made_by = np.fromiter(map(attrgetter("call"), trace.values), np.int64, len(trace.values))
-    by_call = _parents_by_call(graph)
+    graph.made_by = ints([value.call for value in trace.values])
+    graph.gives_several = np.bincount(graph.made_by + 1, minlength=len(trace.calls) + 1)[1:] > 1
+    arguments = Arguments.of(trace.calls)
+    graph.call_keys = call_keys(trace.calls, arguments)
+    by_call = _parents_by_call(graph, arguments)
     graph.edges = by_call.into(np.where(graph.made_by >= 0, graph.made_by, len(trace.calls)))
 
 
-def _parents_by_call(graph: Graph) -> Edges:
+def _parents_by_call(graph: Graph, arguments: Arguments) -> Edges:
     """The values that each call works with, by index; a last row, without any, for what no call made."""
-    trace = graph.trace
-    graph.params = [()] * len(trace.calls)
-    counts, sources = [], []
-    for number, (args, kwargs) in enumerate(map(_arguments, trace.calls)):
-        indexes: list[int] = []
-        params: tuple[Value, ...] = ()
-        plain = not kwargs
-        for argument in args:
-            if type(argument) is Value:
-                if argument.role == "param":
-                    params += (argument,)
-                else:
-                    indexes.append(argument.index)
-                    plain = plain and (argument.address is None or argument.role != "op")
-            elif type(argument) not in PLAIN and not (type(argument) is tuple and all_plain(argument)):
-                plain = False
-        if not plain:
-            indexes, params = _worked_with(trace.calls[number], trace)
-        if len(indexes) > 1:
-            indexes = list(dict.fromkeys(indexes))
-        if params:
-            graph.params[number] = params
-        sources += indexes
-        counts.append(len(indexes))
-    return Edges.of(np.array([*counts, 0], np.int64), np.array(sources, np.int64))
+    calls = graph.trace.calls
+    graph.params = [()] * len(calls)
+    values, owners = arguments.values(), arguments.owners[arguments.kinds == VALUE]
+    is_param = bools([value.role == "param" for value in values])
+    for owner, param in zip(owners[is_param].tolist(), chosen(values, is_param), strict=True):
+        graph.params[owner] += (param,)
+    plain = np.full(len(calls), True)
+    plain[_looked_into(arguments, values, owners)] = False
+    rest = np.flatnonzero(~is_param & plain[owners])
+    owners, sources = owners[rest], ints([value.index for value in values])[rest]
+    more_owners: list[int] = []
+    more_sources: list[int] = []
+    for number in np.flatnonzero(~plain).tolist():
+        indexes, graph.params[number] = _worked_with(calls[number], graph.trace)
+        more_owners += [number] * len(indexes)
+        more_sources += indexes
+    if more_owners:
+        owners, sources = np.append(owners, ints(more_owners)), np.append(sources, ints(more_sources))
+        order = np.argsort(owners, kind="stable")
+        owners, sources = owners[order], sources[order]
+    owners, sources = _distinct(owners, sources)
+    return Edges.of(np.bincount(owners, minlength=len(calls) + 1), sources)
+
+
+def _looked_into(arguments: Arguments, values: list[Value], owners: Ints) -> list[int]:
+    """The calls whose values are not all among the positional arguments themselves, or changed a parameter's."""
+    among = np.flatnonzero(arguments.kinds == OTHER)
+    members = [arguments.members[place] for place in among.tolist()]
+    nested = [not (type(member) is tuple and all_plain(member)) for member in members]
+    changed = [value.address is not None and value.role == "op" for value in values]
+    found = arguments.owners[among[bools(nested)]], owners[bools(changed)]
+    return [*arguments.named, *found[0].tolist(), *found[1].tolist()]
+
+
+def _distinct(owners: Ints, sources: Ints) -> tuple[Ints, Ints]:
+    """Each source of a call once, where it comes first; the owners are in order."""
+    among = np.flatnonzero(np.diff(owners, append=-1) == 0)  # all but the last of each call's
+    pairs = owners * (sources.max(initial=0) + 1) + sources
+    again = np.isin(pairs[among + 1], pairs[among])
+    if not again.any():
+        return owners, sources
+    _, first = np.unique(pairs, return_index=True)
+    first = np.sort(first)
+    return owners[first], sources[first]
 
 
 def _worked_with(call: Call, trace: Trace) -> tuple[list[int], tuple[Value, ...]]:

@@ -159,7 +159,10 @@ class _LoopFinder:
 
     def _equal_stretches(self, period: int) -> tuple[Ints, Ints]:
         """Return the first operations and lengths of stretches whose symbols all recur one period later."""
-        differ = np.flatnonzero(self.symbols[period:] != self.symbols[:-period])
+        recurs = self.symbols[period:] == self.symbols[:-period]
+        if period > 1 and not (recurs[1:] & recurs[:-1]).any():  # which is so for most periods, and soon seen
+            return recurs[:0].astype(np.int64), recurs[:0].astype(np.int64)
+        differ = np.flatnonzero(~recurs)
         bounds = np.concatenate(([-1], differ, [len(self.symbols) - period]))
         firsts, lengths = bounds[:-1] + 1, np.diff(bounds) - 1
         long = np.flatnonzero(lengths >= period)

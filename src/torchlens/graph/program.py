@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
+from struct import pack
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+def ints(numbers: Iterable[int]) -> Ints:
+    """`np.array(numbers)` of Python's integers, in a quarter of the time."""
+    members = tuple(numbers)
+    return np.frombuffer(pack(f"{len(members)}q", *members), np.int64)
+
+
+def bools(answers: Iterable[bool]) -> Bools:
+    return np.frombuffer(bytes(list(answers)), np.bool_)
 
 
 class Edges(NamedTuple):
@@ -26,8 +38,7 @@ class Edges(NamedTuple):
 
     @classmethod
     def read(cls, parents: Sequence[Sequence[int]]) -> Edges:
-        counts = np.fromiter(map(len, parents), np.int64, len(parents))
-        return cls.of(counts, np.fromiter(chain.from_iterable(parents), np.int64, int(counts.sum())))
+        return cls.of(ints(map(len, parents)), ints(chain.from_iterable(parents)))
 
     @property
     def counts(self) -> Ints:
@@ -76,7 +87,7 @@ class Program:
         return len(self.keys)
 
     @property
-    def joinable(self) -> NDArray[np.bool_]:
+    def joinable(self) -> Bools:
         """Operations that rules 2 and 3 may group."""
         return (self.keys >= 0) & (self.param_keys < 0)
 

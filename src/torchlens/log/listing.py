@@ -9,7 +9,7 @@ import numpy as np
 
 from ..capture.records import distinct_shapes
 from ..graph.graph import Graph
-from ..graph.program import Edges, Ints, number_by_first_use
+from ..graph.program import Edges, Ints, ints, number_by_first_use
 from ..words import aligned, tensor_words
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Listed(list[T]):
 
 def layer_lines(graph: Graph) -> list[str]:
     """A line for every listed operation, with shape and module; where there are very many, for every layer."""
-    listed = np.array(graph.listed, np.int64)
+    listed = np.arange(len(graph.listed)) if isinstance(graph.listed, range) else ints(graph.listed)
     by_layer = len(listed) > MOST_LINES
     lines_of = _layers_among(graph, listed) if by_layer else np.arange(len(listed))
     groups = Edges.of(np.bincount(lines_of), np.argsort(lines_of, kind="stable"))  # the operations of each line

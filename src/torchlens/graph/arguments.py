@@ -1,0 +1,58 @@
+"""The arguments of all calls in one row: read once, so that the passes can work on arrays."""
+
+from __future__ import annotations
+
+from itertools import chain, compress
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..capture.containers import PLAIN
+from ..capture.records import Call, Value
+from .program import Bools, Ints, ints
+
+#: What an argument is: a value, something that holds none and can be compared, or something that has to be looked into.
+VALUE, SIMPLE, OTHER = 0, 1, 2
+
+
+class _Kinds(dict[type, int]):
+    def __missing__(self, kind: type) -> int:
+        return OTHER
+
+
+_kind_of = _Kinds({**dict.fromkeys(PLAIN - {torch.Size}, SIMPLE), Value: VALUE}).__getitem__
+
+#: Parts of a call, in a third of the time that asking for each by name takes.
+_args = itemgetter(Call._fields.index("args"))
+_kwargs = itemgetter(Call._fields.index("kwargs"))
+
+
+class Arguments(NamedTuple):
+    """The positional arguments of the calls, one call after the other."""
+
+    members: list[Any]
+    types: list[type]
+    kinds: NDArray[np.uint8]  # VALUE, SIMPLE or OTHER
+    owners: Ints  # the call that each belongs to
+    counts: Ints  # how many each call has
+    named: list[int]  # the calls that have keyword arguments
+
+    @classmethod
+    def of(cls, calls: list[Call]) -> Arguments:
+        each = list(map(_args, calls))
+        counts = ints(map(len, each))
+        members = list(chain.from_iterable(each))
+        types = list(map(type, members))
+        kinds = np.frombuffer(bytes(list(map(_kind_of, types))), np.uint8)
+        named = [number for number, kwargs in enumerate(map(_kwargs, calls)) if kwargs]
+        return cls(members, types, kinds, np.repeat(np.arange(len(each)), counts), counts, named)
+
+    def values(self) -> list[Value]:
+        return chosen(self.members, self.kinds == VALUE)
+
+
+def chosen(members: list[Any], which: Bools) -> list[Any]:
+    return list(compress(members, which.tobytes()))

@@ -1,0 +1,155 @@
+"""When are two calls equal? Each gets a number that equal calls share."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from ..capture.records import NUMBERS_AND_WORDS, Call, Value
+from .arguments import OTHER, SIMPLE, Arguments, chosen
+from .program import Ints, ints
+
+#: A call with more arguments than this is compared as a whole.
+_MOST_ARGUMENTS = 12
+
+_function = itemgetter(Call._fields.index("function"))
+
+
+class Numbers(dict[Hashable, int]):
+    """Numbers things in the order in which they are first asked for."""
+
+    def __missing__(self, thing: Hashable) -> int:
+        self[thing] = number = len(self)
+        return number
+
+
+class _Tensor:
+    """Stands for any tensor: which one it is does not matter for equality."""
+
+
+class _Nested:
+    """Stands before what was looked into."""
+
+
+class _Whole:
+    """Stands before the arguments of a whole call."""
+
+
+def call_keys(calls: list[Call], arguments: Arguments) -> Ints:
+    """A number for each call that equal calls share: the same function with the same arguments but for tensors."""
+    names = [function.name for function in map(_function, calls)]
+    numbers = Numbers()
+    functions = keys = ints(map(numbers.__getitem__, names))
+    for column in _columns(calls, arguments):
+        keys = _combined(keys, column)
+    keys = np.unique(keys, return_inverse=True)[1]
+    indexing = np.isin(functions, [numbers[name] for name in _INDEX_ARGUMENTS])
+    return _without_indices(calls, np.flatnonzero(indexing).tolist(), keys)
+
+
+def _columns(calls: list[Call], arguments: Arguments) -> list[Ints]:
+    """The first arguments of all calls as numbers, the second ones, ...; and a column for what is compared as a whole.
+
+    0 says that there is none, 1 a tensor.
+    """
+    numbers = Numbers()
+    tokens = np.ones(len(arguments.members), np.int64)
+    simple = arguments.kinds == SIMPLE
+    pairs = zip(chosen(arguments.types, simple), chosen(arguments.members, simple), strict=True)
+    tokens[simple] = ints(map(numbers.__getitem__, pairs)) + 2
+    for place in np.flatnonzero(arguments.kinds == OTHER).tolist():
+        tokens[place] = numbers[_Nested, _frozen(arguments.members[place])] + 2
+    long = set(np.flatnonzero(arguments.counts > _MOST_ARGUMENTS).tolist())
+    whole = np.zeros(len(calls), np.int64)
+    for number in {*arguments.named, *long}:
+        whole[number] = numbers[_whole_key(calls[number], number in long)] + 1
+    starts = np.cumsum(arguments.counts) - arguments.counts
+    columns = [whole] if whole.any() else []
+    for position in range(min(_MOST_ARGUMENTS, int(arguments.counts.max(initial=0)))):
+        have = np.flatnonzero(arguments.counts > position)
+        column = np.zeros(len(calls), np.int64)
+        column[have] = tokens[starts[have] + position]
+        columns.append(column)
+    return columns
+
+
+def _whole_key(call: Call, is_long: bool) -> Hashable:
+    kwargs = [(keyword, _frozen(argument)) for keyword, argument in call.kwargs.items()]
+    return (_Whole, _frozen(call.args[_MOST_ARGUMENTS:]) if is_long else None, *kwargs)
+
+
+def _combined(keys: Ints, column: Ints) -> Ints:
+    """A number for each pair of numbers."""
+    base = int(column.max(initial=0)) + 1
+    if int(keys.max(initial=0)) >= 2**62 // base:
+        keys = np.unique(keys, return_inverse=True)[1]
+    return keys * base + column
+
+
+def _frozen(argument: Any) -> Hashable:
+    """A hashable stand-in for an argument: tensors are all alike, numbers of different types are not."""
+    kind = type(argument)
+    if kind in NUMBERS_AND_WORDS:
+        return argument if kind is int else (kind, argument)
+    if kind is Value:
+        return _Tensor
+    if kind is tuple or kind is list:
+        return (kind, *[_frozen(member) for member in argument])
+    if kind is slice:
+        if argument.start is argument.stop is argument.step is None:
+            return slice
+        return (slice, _frozen(argument.start), _frozen(argument.stop), _frozen(argument.step))
+    if isinstance(argument, dict):
+        return (dict, *[(name, _frozen(member)) for name, member in argument.items()])
+    try:
+        hash(argument)
+    except TypeError:
+        return (kind, id(argument))
+    return (kind, argument)
+
+
+# Where an indexing function takes the index or offset: position and name.
+_INDEX_ARGUMENTS = {
+    "__getitem__": (1, "index"),
+    "__setitem__": (1, "index"),
+    "select": (2, "index"),
+    "narrow": (2, "start"),
+}
+
+
+def _without_indices(calls: list[Call], indexing: list[int], keys: Ints) -> Ints:
+    """`x[:, t]` in a loop has another index at every step, but is one operation of the loop.
+
+    Where one call site indexes with different numbers, they are left out of the key and the site is put in.
+    """
+    shapes: dict[int, int] = {}  # what is left without an index, as a number, by key
+    sites: dict[Hashable, list[int]] = {}
+    numbers = Numbers()
+    for number, key in zip(indexing, keys[indexing].tolist(), strict=True):
+        site = calls[number].site
+        if site:
+            if key not in shapes:
+                shapes[key] = numbers[_key_without_index(calls[number])]
+            sites.setdefault((id(site[0]), site[1], shapes[key]), []).append(number)
+    more = len(keys)  # than any key
+    for members in sites.values():
+        if len(set(keys[members].tolist())) > 1:
+            keys[members] = more
+            more += 1
+    return keys
+
+
+def _key_without_index(call: Call) -> Hashable:
+    position, name = _INDEX_ARGUMENTS[call.function.name]
+    args = tuple([_skeleton(_frozen(a)) if i == position else _frozen(a) for i, a in enumerate(call.args)])
+    kwargs = tuple([(k, int if k == name else _frozen(a)) for k, a in call.kwargs.items()])
+    return (call.function.name, args, kwargs)
+
+
+def _skeleton(key: Any) -> Hashable:
+    if type(key) is tuple:
+        return tuple([_skeleton(member) for member in key])
+    return int if type(key) is int else key
