@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .program import Ints, ranges
+from .program import Ints, joined_ranges
 
 
 class Sights(NamedTuple):
@@ -59,7 +59,7 @@ class _Closure:
         """Join what these places see with what stands at the same spots; return those that have to look next."""
         sights, self.moved = self.sights, []
         rows = np.concatenate((places, places + sights.size))
-        seen = ranges(sights.heads[rows], sights.heads[rows + 1] - sights.heads[rows])
+        seen = joined_ranges(sights.heads[rows], sights.heads[rows + 1] - sights.heads[rows])
         spots = self.layer[sights.viewers[seen]] * sights.spot_count + sights.spots[seen]
         order = np.argsort(spots, kind="stable")
         seen, spots = seen[order], spots[order]

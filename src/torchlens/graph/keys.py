@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..capture.records import NUMBERS_AND_WORDS, Call, Value
-from .arguments import OTHER, SIMPLE, Arguments, chosen
+from .argument_row import OTHER, SIMPLE, ArgumentRow, chosen
 from .program import Ints, ints
 
 #: A call with more arguments than this is compared as a whole.
@@ -18,8 +18,8 @@ _MOST_ARGUMENTS = 12
 _function = itemgetter(Call._fields.index("function"))
 
 
-class Numbers(dict[Hashable, int]):
-    """Numbers things in the order in which they are first asked for."""
+class Interned(dict[Hashable, int]):
+    """Interned things in the order in which they are first asked for."""
 
     def __missing__(self, thing: Hashable) -> int:
         self[thing] = number = len(self)
@@ -38,10 +38,10 @@ class _Whole:
     """Stands before the arguments of a whole call."""
 
 
-def call_keys(calls: list[Call], arguments: Arguments) -> Ints:
+def call_keys(calls: list[Call], arguments: ArgumentRow) -> Ints:
     """A number for each call that equal calls share: the same function with the same arguments but for tensors."""
     names = [function.name for function in map(_function, calls)]
-    numbers = Numbers()
+    numbers = Interned()
     functions = keys = ints(map(numbers.__getitem__, names))
     for column in _columns(calls, arguments):
         keys = _combined(keys, column)
@@ -50,12 +50,12 @@ def call_keys(calls: list[Call], arguments: Arguments) -> Ints:
     return _without_indices(calls, np.flatnonzero(indexing).tolist(), keys)
 
 
-def _columns(calls: list[Call], arguments: Arguments) -> list[Ints]:
+def _columns(calls: list[Call], arguments: ArgumentRow) -> list[Ints]:
     """The first arguments of all calls as numbers, the second ones, ...; and a column for what is compared as a whole.
 
     0 says that there is none, 1 a tensor.
     """
-    numbers = Numbers()
+    numbers = Interned()
     tokens = np.ones(len(arguments.members), np.int64)
     simple = arguments.kinds == SIMPLE
     pairs = zip(chosen(arguments.types, simple), chosen(arguments.members, simple), strict=True)
@@ -127,7 +127,7 @@ def _without_indices(calls: list[Call], indexing: list[int], keys: Ints) -> Ints
     """
     shapes: dict[int, int] = {}  # what is left without an index, as a number, by key
     sites: dict[Hashable, list[int]] = {}
-    numbers = Numbers()
+    numbers = Interned()
     for number, key in zip(indexing, keys[indexing].tolist(), strict=True):
         site = calls[number].site
         if site:

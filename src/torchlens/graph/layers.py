@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .keys import Numbers
+from .keys import Interned
 from .program import Ints, ints, ranks
 from .recurrence import layers_of
 
@@ -49,7 +49,7 @@ def _keys(graph: Graph) -> tuple[Ints, Ints]:
     places = np.flatnonzero(keys >= 0)
     which = _places_in_results(graph, places)
     more = int(keys.max(initial=0)) + 1  # than any key
-    numbers = Numbers()
+    numbers = Interned()
     for place, result in which.items():
         keys[place] = more + numbers[int(keys[place]), result]
     param_keys = np.full(len(keys), -1)

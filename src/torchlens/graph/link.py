@@ -8,7 +8,7 @@ import numpy as np
 
 from ..capture.containers import all_plain
 from ..capture.records import Call, Trace, Value, argument_values
-from .arguments import OTHER, VALUE, Arguments, chosen
+from .argument_row import OTHER, VALUE, ArgumentRow, chosen
 from .keys import call_keys
 from .program import Edges, Ints, bools, ints
 
@@ -22,13 +22,13 @@ def link_entries(graph: Graph) -> None:
     graph.entries = list(trace.values)
     graph.made_by = ints([value.call for value in trace.values])
     graph.gives_several = np.bincount(graph.made_by + 1, minlength=len(trace.calls) + 1)[1:] > 1
-    arguments = Arguments.of(trace.calls)
+    arguments = ArgumentRow.of(trace.calls)
     graph.call_keys = call_keys(trace.calls, arguments)
     by_call = _parents_by_call(graph, arguments)
     graph.edges = by_call.into(np.where(graph.made_by >= 0, graph.made_by, len(trace.calls)))
 
 
-def _parents_by_call(graph: Graph, arguments: Arguments) -> Edges:
+def _parents_by_call(graph: Graph, arguments: ArgumentRow) -> Edges:
     """The values that each call works with, by index; a last row, without any, for what no call made."""
     calls = graph.trace.calls
     graph.params = [()] * len(calls)
@@ -54,7 +54,7 @@ def _parents_by_call(graph: Graph, arguments: Arguments) -> Edges:
     return Edges.of(np.bincount(owners, minlength=len(calls) + 1), sources)
 
 
-def _looked_into(arguments: Arguments, values: list[Value], owners: Ints) -> list[int]:
+def _looked_into(arguments: ArgumentRow, values: list[Value], owners: Ints) -> list[int]:
     """The calls whose values are not all among the positional arguments themselves, or changed a parameter's."""
     among = np.flatnonzero(arguments.kinds == OTHER)
     members = [arguments.members[place] for place in among.tolist()]

@@ -30,7 +30,7 @@ _args = itemgetter(Call._fields.index("args"))
 _kwargs = itemgetter(Call._fields.index("kwargs"))
 
 
-class Arguments(NamedTuple):
+class ArgumentRow(NamedTuple):
     """The positional arguments of the calls, one call after the other."""
 
     members: list[Any]
@@ -41,7 +41,7 @@ class Arguments(NamedTuple):
     named: list[int]  # the calls that have keyword arguments
 
     @classmethod
-    def of(cls, calls: list[Call]) -> Arguments:
+    def of(cls, calls: list[Call]) -> ArgumentRow:
         each = list(map(_args, calls))
         counts = ints(map(len, each))
         members = list(chain.from_iterable(each))
