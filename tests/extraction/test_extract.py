@@ -14,6 +14,7 @@ import pytest
 import torch
 from tests.extraction.networks import Crowd, Fragile, Network, images, network
 from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
 
 import torchlens as tl
 
@@ -226,20 +227,53 @@ def test_models_that_draw_are_reproducible(tmp_path: Path) -> None:
 def test_wrong_arguments(tmp_path: Path) -> None:
     for wrong, message in {
         "batch_size": "batch_size is a whole number from 1 on, not 0",
-        "part": r"the parts are numbered from 0 to 2",
+        "part": r"part=\(3, 3\): of n parts, the first is \(0, n\) and the last is \(n - 1, n\)",
         "dtype": "did you mean 'float16'",
         "on_error": '"raise" or "skip"',
         "shard_rows": "shard_rows=6 is not a multiple of the batch size, 4",
         "reduce": "reduce: no layer 'con' is extracted; did you mean 'conv'",
         "ids": "ids has 3 ids, and there are 20 inputs",
+        "random_seed": "random_seed is a whole number from 0 on, not -3",
+        "ragged": "ragged is True or False, not 'no'",
+        "preprocess": "preprocess is a function of a sample, not 3",
     }.items():
         given: dict[str, Any] = {
             "batch_size": 0, "part": (3, 3), "dtype": "floot16", "on_error": "stop", "shard_rows": 6,
-            "reduce": {"con": "mean"}, "ids": [1, 2, 3],
+            "reduce": {"con": "mean"}, "ids": [1, 2, 3], "random_seed": -3, "ragged": "no", "preprocess": 3,
         }  # fmt: skip
         with pytest.raises(tl.TorchLensError, match=message):
             extract(tmp_path / "acts", **{wrong: given[wrong]})
     assert not (tmp_path / "acts").exists()
+
+
+@pytest.mark.parametrize("wrong", [{"part": (0.7, 2)}, {"part": 3}, {"random_seed": 1.5}, {"random_seed": None}])
+def test_numbers_are_whole(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(tl.ArgumentError, match="whole number"):
+        extract(tmp_path / "acts", **wrong)
+
+
+@pytest.mark.parametrize(("now", "said"), [(30, "more"), (22, "22"), (10, "10")])
+@pytest.mark.parametrize("kind", ["iterable", "loader"])
+def test_a_stream_that_has_another_length_now(tmp_path: Path, now: int, said: str, kind: str) -> None:
+    class Stream(IterableDataset[torch.Tensor]):
+        def __init__(self, count: int) -> None:
+            self.count = count
+
+        def __iter__(self) -> Any:
+            return iter(images(30)[: self.count])
+
+    def stream(count: int) -> Any:
+        return iter(images(30)[:count]) if kind == "iterable" else DataLoader(Stream(count), batch_size=4)
+
+    def run(count: int) -> tl.Store:
+        return extract(tmp_path / "acts", inputs=stream(count), batch_size=None if kind == "loader" else 4)
+
+    run(20)
+    whole = files(tmp_path / "acts")
+    run(20)
+    with pytest.raises(tl.StoreError, match=f"the number of inputs differs: there were 20 .* now {said}"):
+        run(now)
+    assert files(tmp_path / "acts") == whole
 
 
 def test_backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,14 @@ def test_rows(store: tl.Store, expected: Any, key: Any) -> None:
     assert torch.equal(store["head"].torch(key), torch.from_numpy(wanted))
 
 
+@pytest.mark.parametrize("key", [[1.7], 1.5, None, ..., [[1, 2], [3, 4]], "i7"], ids=str)
+def test_what_chooses_no_rows(store: tl.Store, key: Any) -> None:
+    with pytest.raises(tl.ArgumentError, match="rows are chosen by"):
+        store["head"][key]
+    with pytest.raises(tl.ArgumentError, match="batches of 0 rows"):
+        store["head"].batches(0)
+
+
 @given(st.lists(st.integers(-COUNT, COUNT - 1)))
 @settings(max_examples=50, deadline=None)
 def test_any_rows(store: tl.Store, expected: Any, rows: list[int]) -> None:
@@ -175,3 +183,24 @@ def test_tensors_are_aligned() -> None:
     rows = json.loads(data[8 : 8 + head])
     assert (8 + head) % 64 == 0 and rows["a"]["data_offsets"] == [0, 8] and rows["b"]["data_offsets"] == [8, 14]
     assert json.loads(rows["__metadata__"]["torchlens"])["skipped"] == {"1": "ValueError: no"}
+
+
+def test_a_store_that_others_go_on_writing(tmp_path: Path) -> None:
+    def extract(part: tuple[int, int] | None) -> None:
+        rows = iter(images(COUNT))
+        tl.extract(network(), rows, "head", tmp_path / "acts", batch_size=2, shard_rows=4, part=part)
+
+    extract((0, 5))  # the shards 0 and 5: the inputs go on to shard 6
+    store = tl.open_store(tmp_path / "acts")
+    assert len(store.ids) == 24 and store.row_of(23) == 23 and not store.is_complete
+    extract(None)
+    store.refresh()
+    assert len(store.ids) == COUNT and store.row_of(26) == 26 and store.is_complete and store.verify()
+
+
+def test_a_shard_that_ends_too_early(tmp_path: Path) -> None:
+    for count in (6, 9):  # as if the inputs had become more
+        tl.extract(network(), iter(images(count)), "head", tmp_path / str(count), batch_size=2, shard_rows=4)
+    shutil.copy(tmp_path / "6" / "shards" / "000001.safetensors", tmp_path / "9" / "shards")
+    report = tl.open_store(tmp_path / "9").verify()
+    assert "000001.safetensors ends at row 6, before its rows do" in str(report)

@@ -78,7 +78,13 @@ def extract(
         progress: show a report and a bar; None to show them on a terminal and in a notebook.
     """
     given = Given(
-        inputs, _positive("batch_size", batch_size), preprocess, ids, bool(ragged), _one_of_two(on_error), random_seed
+        inputs,
+        _positive("batch_size", batch_size),
+        _callable(preprocess),
+        ids,
+        _flag("ragged", ragged),
+        _one_of_two(on_error),
+        _seed(random_seed),
     )
     request = ExtractRequest(
         model, given, layers, reduce, _dtype(dtype), _positive("shard_rows", shard_rows), interventions
@@ -105,6 +111,8 @@ def _on_ray(backend: str | None, workers: int | None, num_gpus: float) -> bool:
     if backend is None and (workers is not None or num_gpus):
         raise ArgumentError('workers and num_gpus are those of backend="ray"; one process uses the device of the model')
     _positive("workers", workers)
+    if not isinstance(num_gpus, (int, float)) or num_gpus < 0:
+        raise ArgumentError(f"num_gpus is a number from 0 on, for each worker, not {num_gpus!r}")
     return backend == "ray"
 
 
@@ -112,6 +120,24 @@ def _positive(name: str, number: int | None) -> int | None:
     if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
         raise ArgumentError(f"{name} is a whole number from 1 on, not {number!r}")
     return number
+
+
+def _flag(name: str, given: bool) -> bool:
+    if not isinstance(given, bool):
+        raise ArgumentError(f"{name} is True or False, not {given!r}")
+    return given
+
+
+def _callable(preprocess: Any) -> Callable[[Any], Any] | None:
+    if preprocess is not None and not callable(preprocess):
+        raise ArgumentError(f"preprocess is a function of a sample, not {preprocess!r}")
+    return preprocess  # type: ignore[no-any-return]
+
+
+def _seed(seed: Any) -> int:
+    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**62:
+        raise ArgumentError(f"random_seed is a whole number from 0 on, not {seed!r}")
+    return seed
 
 
 def _one_of_two(on_error: str) -> str:
@@ -137,10 +163,9 @@ def _part(part: Any) -> Callable[[int], bool]:
     """Which shards are this process's: every n-th, from the i-th on."""
     if part is None:
         return lambda shard: True
-    try:
-        index, total = (int(each) for each in part)
-    except (TypeError, ValueError):
-        raise ArgumentError(f"part is a pair such as (3, 16), not {part!r}") from None
+    if not isinstance(part, (tuple, list)) or len(part) != 2 or any(type(each) is not int for each in part):
+        raise ArgumentError(f"part is a pair of whole numbers such as (3, 16), not {part!r}")
+    index, total = part
     if not 0 <= index < total:
-        raise ArgumentError(f"part={part!r}: the parts are numbered from 0 to {total - 1}")
+        raise ArgumentError(f"part={part!r}: of n parts, the first is (0, n) and the last is (n - 1, n)")
     return lambda shard: shard % total == index

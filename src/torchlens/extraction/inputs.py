@@ -49,6 +49,7 @@ class Source:
     count: int | None = None
     ids: Sequence[Id] | None = None
     replays = False  # must be read from the beginning to get to the middle
+    read = 0  # rows that were read of what replays
     batch_size: int
 
     def batches(self, shard_rows: int, wanted: IsWanted) -> Iterator[Batch]:
@@ -306,6 +307,7 @@ class SampleStream(Loading):
             now, ahead = ahead, list(islice(stream, self.batch_size))
             if not now:
                 return
+            self.read = start + len(now)
             if wanted(start // shard_rows):
                 rows = list(range(start, start + len(now)))
                 batch = self._load(rows, lambda row, now=now, start=start: now[row - start])  # type: ignore[misc]
@@ -452,6 +454,7 @@ class Batches(Source):
                     "several workers a stream ends several times: num_workers=0 or 1 makes whole batches"
                 )
             rows = list(range(start, start + size))
+            self.read = start + size
             if wanted(start // shard_rows):
                 yield Batch(rows, [(rows, value)], last=ahead is nothing)
             start += size

@@ -34,7 +34,7 @@ from .plan import (
     shard_rows_for,
 )
 from .reduce import Reduction
-from .shard import shard_path
+from .shard import known_end, shard_path
 from .storage import Storage
 from .writer import Building, Writer
 
@@ -197,10 +197,17 @@ class Job:
     def run(self, storage: Storage, wanted: Callable[[int], bool], advance: Callable[[int], None]) -> list[int]:
         """Compute and write the shards that are wanted and not there yet; returns their numbers."""
 
+        end = known_end(storage) if self.plan.count is None else None
+
         def is_due(shard: int) -> bool:
+            if end is not None and shard * self.plan.shard_rows >= end:
+                raise _other_count(end, "more")
             return wanted(shard) and not storage.has(shard_path(shard))
 
-        return quietly(partial(self._run, storage, is_due, advance))
+        written = quietly(partial(self._run, storage, is_due, advance))
+        if end is not None and self.source.read != end:
+            raise _other_count(end, self.source.read)
+        return written
 
     def _run(self, storage: Storage, is_due: Callable[[int], bool], advance: Callable[[int], None]) -> list[int]:
         with Writer(storage) as writer, self.forward(self.wanted) as forward:
@@ -292,6 +299,10 @@ class Job:
                     "different shapes"
                 )
             _check_range(layer, value, self.ids, rows)
+
+
+def _other_count(before: int, now: int | str) -> StoreError:
+    return StoreError(f"the number of inputs differs: there were {before} when the store was completed, and now {now}")
 
 
 def quietly(body: Callable[[], T]) -> T:

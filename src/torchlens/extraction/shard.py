@@ -161,6 +161,15 @@ def _entry(row: dict[str, Any], base: int, total: int) -> Entry:
     return Entry(dtype, shape, base + start, end - start)
 
 
+def known_end(storage: Storage) -> int | None:
+    """How many rows there are, if the last one is there; None if more may come."""
+    found = shard_numbers(storage)
+    if not found:
+        return None
+    about = Shard(storage, shard_path(max(found))).about
+    return about.stop if about.last else None
+
+
 def numpy_type(dtype: torch.dtype) -> Any:
     """The type that NumPy has for it; bfloat16, which it has not, becomes float32 without loss."""
     return np.dtype(np.float32) if dtype == torch.bfloat16 else torch.empty(0, dtype=dtype).numpy().dtype

@@ -74,8 +74,8 @@ class Store(Handover):
         """Look again at which shards are there: others may be at work."""
         self._done = shard_numbers(self._storage)
         self._open.clear()
-        self.__dict__.pop("skipped", None)
-        self.__dict__.pop("_known", None)
+        for cached in ("skipped", "_known", "ids", "_rows_of_ids"):
+            self.__dict__.pop(cached, None)
 
     # ---- what there is --------------------------------------------------------------------------------------
 
@@ -229,6 +229,8 @@ class Store(Handover):
         self._open.pop(number, None)
         shard = self._shard(number)
         found = [f"{self.path}/{shard.name} was altered or damaged: {what}" for what in shard.damages()]
+        if shard.about.stop != self._rows_of(number).stop:
+            found.append(f"{self.path}/{shard.name} ends at row {shard.about.stop}, before its rows do")
         rows = shard.about.stop - shard.about.start - len(shard.about.skipped)
         for layer in self._layers.values() if not found else ():
             entry = shard.entries.get(layer.name)
@@ -317,12 +319,18 @@ class StoredLayer(Dataset[Any]):
             return self._rows(range(*key.indices(len(self))))
         if hasattr(key, "__index__") and np.ndim(key) == 0:
             return self._rows([self._numbered(key.__index__())])[0]
+        return self._rows([self._numbered(int(row)) for row in self._chosen(key)])
+
+    def _chosen(self, key: Any) -> Any:
+        """The numbers in a list or an array of them, or where a mask is true."""
         chosen = np.asarray(key)
+        if chosen.dtype == bool and chosen.shape == (len(self),):
+            return np.flatnonzero(chosen)
         if chosen.dtype == bool:
-            if chosen.shape != (len(self),):
-                raise ArgumentError(f"a mask has one entry for each of the {len(self)} rows, not {list(chosen.shape)}")
-            chosen = np.flatnonzero(chosen)
-        return self._rows([self._numbered(int(row)) for row in chosen])
+            raise ArgumentError(f"a mask has one entry for each of the {len(self)} rows, not {list(chosen.shape)}")
+        if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "iu"):
+            raise ArgumentError(f"rows are chosen by a number, a slice, a list of numbers or a mask, not {key!r}")
+        return chosen
 
     def __getitems__(self, rows: list[int]) -> list[Tensor]:
         """What a `DataLoader` asks for: the rows of a batch, read in one go."""
@@ -350,6 +358,8 @@ class StoredLayer(Dataset[Any]):
 
     def batches(self, size: int) -> Iterator[Tensor]:
         """All rows as tensors, so many at a time."""
+        if size < 1:
+            raise ArgumentError(f"batches of {size} rows can't be made; of 1 and more they can")
         return (self.torch(slice(start, start + size)) for start in range(0, len(self), size))
 
     def _numbered(self, row: int) -> int:
