@@ -11,9 +11,9 @@ import torch
 from tests.draw.view.test_view import edge, log_case, node, texts, view_of
 from tests.models import CASES, Case
 from torch import Tensor, nn
-from torchlens.draw.options import DrawOptions
 
 import torchlens as tl
+from torchlens.draw.draw_options import DrawOptions
 from torchlens.draw.view.build import make_view
 from torchlens.draw.view.contents import make_contents
 
