@@ -14,7 +14,7 @@ from torch import Tensor, nn
 import torchlens as tl
 from torchlens import selectors
 from torchlens.fastlog import Recorder, dry_run, load, record
-from torchlens.selectors import NO, YES, Modules, Seen, Selection, compile
+from torchlens.selectors import NO, YES, Modules, Seen, Selection, compile, matcher, selection
 
 
 class Attention(nn.Module):
@@ -470,10 +470,10 @@ def test_outputs_are_counted_with_those_that_no_record_tells_of(tmp_path: Path) 
     assert "inner[3]" in log["sin_1"].lookup_keys
 
 
-def test_a_new_kind_is_known_everywhere_once_this_file_knows_it(
+def test_a_new_kind_is_known_everywhere_once_the_folder_knows_it(
     model: nn.Module, full: tl.ModelLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The done-when of a new kind: nothing but `selectors.py` has to learn of it."""
+    """The done-when of a new kind: nothing outside the folder `selectors` has to learn of it."""
 
     @dataclass(frozen=True)
     class Between:
@@ -489,9 +489,9 @@ def test_a_new_kind_is_known_everywhere_once_this_file_knows_it(
             between: Any = self.said
             return set(range(between.first, between.last))
 
-    check, kind_of = selectors._checked, selectors._kind_of
-    monkeypatch.setattr(selectors, "_checked", lambda s, *given: s if type(s) is Between else check(s, *given))
-    monkeypatch.setattr(selectors, "_kind_of", lambda s, *by: Numbers(s) if type(s) is Between else kind_of(s, *by))
+    check, kind_of = selection._checked, matcher._kind_of
+    monkeypatch.setattr(selection, "_checked", lambda s, *given: s if type(s) is Between else check(s, *given))
+    monkeypatch.setattr(matcher, "_kind_of", lambda s, *by: Numbers(s) if type(s) is Between else kind_of(s, *by))
     few: Any = Between(3, 5)
     expected = ["matmul_1_3", "softmax_1_4"]
     assert [op.label for op in full.select(few)] == expected

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..errors import ArgumentError, LayerNotFoundError, SeveralOutputsWarning, warn
 from ..fastlog.events import Frame
 from ..fastlog.light_edits import LightEdits
-from ..fastlog.preview import Run, dry_run
+from ..fastlog.preview import PreviewedRun, dry_run
 from ..fastlog.recorder import Recorder
 from ..fastlog.recording import Record
 from ..log.model_log import ModelLog
@@ -77,7 +77,7 @@ class _Exit(NamedTuple):
 class _Finder:
     """Finds what a selector means in a run of which all events are known."""
 
-    def __init__(self, run: Run, edited: Collection[int]) -> None:
+    def __init__(self, run: PreviewedRun, edited: Collection[int]) -> None:
         self._log = ModelLog(run.structure)
         self._edited = edited  # the numbers of modules
         self._ops: dict[int, str] = {}  # labels of the light path, by value

@@ -14,7 +14,7 @@ from ..capture.naming import depends_on_site, layer_type_at
 from ..capture.records import Site, facts_of
 from ..errors import ArgumentError, TorchLensError
 from ..selectors import selector_text
-from .events import NO_HISTORY, Event, Frame, History, Name, Rollout, Tally, new_event
+from .events import NO_HISTORY, Event, Frame, History, Name, Run, Tally, new_event
 from .light_edits import LightEdits
 from .record_context import context_of
 from .recording import Record
@@ -49,20 +49,20 @@ class Collector:
         self.outputs: list[tuple[Event, str]] = []  # and what the model returned, with the path of each
         self.names_of: dict[int, Sequence[Name | None]] = {}  # and the names of what a module call returned
         self.failure: TorchLensError | None = None  # the first; the forward pass goes on
-        self.stopped = False  # whatever still happens in this pass is not looked at
+        self.stopped = False  # whatever still happens in this run is not looked at
         self._left = False
         self.stopping = not rules.stop.is_empty
-        self.rollout = Rollout(-1, None)
+        self.run = Run(-1, None)
         self.total = 0  # values so far
         self.module_events = 0
         self.kept = 0
         self.tallies: dict[Function, Tally] = {}
         self._by_type: dict[str, Tally] = {}
-        self.prepare: Callable[[], None] | None = None  # to be called before anything is kept in a pass
+        self.prepare: Callable[[], None] | None = None  # to be called before anything is kept in a run
 
-    def begin(self, rollout: Rollout) -> None:
-        """A new forward pass."""
-        self.rollout = rollout
+    def begin(self, run: Run) -> None:
+        """A new run begins."""
+        self.run = run
         self.stopped = self._left = False
         self.rules.stop.matched.clear()
         for rule in self.rules.all_rules:
@@ -110,14 +110,14 @@ class Collector:
     # ---- events ---------------------------------------------------------------------------------------------
 
     def value(self, kind: str, tensor: Tensor, frame: Frame | None) -> tuple[Name, Record | None]:
-        """A value that no operation made: an input, a buffer that is used for the first time in this pass."""
+        """A value that no operation made: an input, a buffer that is used for the first time in this run."""
         tally, number, total = self.tally_for(kind), self.next_number, self.total
         self.total = total + 1
         tally.count = count = tally.count + 1
         name = (tally, count, total)
         if not tally.looked_at:
             return name, None
-        about = (kind, number, self.rollout, frame, name, None, facts_of(tensor), None, (), ())
+        about = (kind, number, self.run, frame, name, None, facts_of(tensor), None, (), ())
         return name, self.look(new_event(Event, about), tensor)
 
     def look(self, event: Event, tensor: Tensor) -> Record | None:
@@ -148,7 +148,7 @@ class Collector:
         tally, number, total = self.tally_for("output"), self.next_number, self.total
         self.total = total + 1
         tally.count += 1
-        about = ("output", number, self.rollout, None, (tally, tally.count, total), None, facts_of(tensor))
+        about = ("output", number, self.run, None, (tally, tally.count, total), None, facts_of(tensor))
         event = Event(*about)
         history = self.history or _NO_PAST
         if self.trail is not None:
@@ -165,7 +165,7 @@ class Collector:
         return None
 
     def check_names(self) -> None:
-        """At the end of a pass: was a name that the user gave ambiguous?"""
+        """At the end of a run: was a name that the user gave ambiguous?"""
         try:
             if not self.stopped:
                 self.rules.op.check_names()
@@ -180,7 +180,7 @@ class Collector:
         self.module_events += 1
         facts = [facts_of(tensor) for tensor in tensors]
         position = 0 if len(tensors) > 1 else None
-        first = Event(kind, number, self.rollout, frame, None, position, facts[0] if facts else None)
+        first = Event(kind, number, self.run, frame, None, position, facts[0] if facts else None)
         records: list[Record | None] = []
         try:
             specs = self.rules.specs_for_module(first, self.history or _NO_PAST, names or [None])

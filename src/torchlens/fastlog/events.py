@@ -12,7 +12,7 @@ from ..capture.records import Facts, Site
 
 
 class Tally:
-    """How often a type of layer has been seen in this pass, and what is to be done with it.
+    """How often a type of layer has been seen in this run, and what is to be done with it.
 
     All that can be decided by the type alone is decided when the type is first met.
     """
@@ -32,8 +32,8 @@ class Tally:
 Name = tuple[Tally, int, int]
 
 
-class Rollout:
-    """One forward pass."""
+class Run:
+    """One forward pass of many."""
 
     __slots__ = ("index", "sample_id")
 
@@ -48,7 +48,7 @@ class Frame(NamedTuple):
     module: int  # its number among the modules of the model
     address: str  # "" for the model itself
     class_name: str
-    number: int  # first call in this pass is 1
+    number: int  # first call in this run is 1
     parent: Frame | None
 
     @property
@@ -60,8 +60,8 @@ class Event(NamedTuple):
     """Something that happened: an operation, an input, the first use of a buffer, the begin or end of a module call."""
 
     kind: str
-    number: int  # among the events of the pass
-    rollout: Rollout
+    number: int  # among the events of the run
+    run: Run
     frame: Frame | None
     name: Name | None  # None for module calls
     position: int | None  # among the tensors that the call returned, if they are several

@@ -17,7 +17,7 @@ from ..intervene.edits import Moment
 from ..intervene.live import model_tensors
 from ..intervene.sites import ARGUMENT, EditRequest, checked_requests, donor_at, is_address, is_live, kinds_of
 from ..selectors import NO, YES, Answer, Kind, ModuleTable, Predicate, Returned, Seen
-from .events import NO_HISTORY, Event, Frame, History, Rollout
+from .events import NO_HISTORY, Event, Frame, History, Run
 from .record_context import RecordContext
 
 _ELSEWHERE = "edit that with fastlog.record or log_forward_pass"
@@ -95,7 +95,7 @@ class LightEdits:
 
     # ---- what modules return --------------------------------------------------------------------------------
 
-    def returned(self, frame: Frame, rollout: Rollout, result: Any) -> tuple[Any, dict[int, Tensor]]:
+    def returned(self, frame: Frame, run: Run, result: Any) -> tuple[Any, dict[int, Tensor]]:
         """What the caller of a module gets, and the tensors that took the place of others, by the ids of these."""
         tensors = flat_tensors((result,))
         new: dict[int, Tensor] = {}
@@ -108,14 +108,14 @@ class LightEdits:
             for position in chosen:
                 first = id(tensors[position])
                 tensor = new.get(first, tensors[position])
-                moment = self._moment(frame, rollout, number, position, len(tensors), tensor)
+                moment = self._moment(frame, run, number, position, len(tensors), tensor)
                 edited = self._apply(number, tensor, moment)
                 if edited is not tensor:
                     new[first] = edited
         return (put_in(result, new) if new else result), new
 
-    def _moment(self, frame: Frame, rollout: Rollout, number: int, position: int, total: int, tensor: Tensor) -> Moment:
-        event = Event("module_exit", 0, rollout, frame, None, position if total > 1 else None, facts_of(tensor))
+    def _moment(self, frame: Frame, run: Run, number: int, position: int, total: int, tensor: Tensor) -> Moment:
+        event = Event("module_exit", 0, run, frame, None, position if total > 1 else None, facts_of(tensor))
         key = frame.label + (f"[{position}]" if total > 1 else "")
         return Moment(RecordContext(event), self.applied[number], partial(donor_at, key=key))
 

@@ -37,7 +37,7 @@ from ..capture.surroundings import captured, modules_watched
 from ..capture.tensor_memory import own_memory
 from ..errors import ArgumentError
 from .collector import Collector, Stopped
-from .events import Event, Frame, Name, Rollout, new_event, new_frame
+from .events import Event, Frame, Name, Run, new_event, new_frame
 from .light_edits import LightEdits
 from .spec import check_training
 
@@ -53,7 +53,7 @@ NamedTensor = tuple[ref[Tensor], Name, "Facts | None"]
 
 
 class LightTracer(TorchCalls):
-    """Observes the calls of a model: each call of it, from the outside, is a pass.
+    """Observes the calls of a model: each call of it, from the outside, is a run.
 
     It is told of module calls all the time, and of torch calls only while the model is being called, and only if
     something depends on them: watching modules alone costs little more than a hook.
@@ -73,10 +73,10 @@ class LightTracer(TorchCalls):
         self.known: dict[int, NamedTensor] = {}  # by id
         self.frame: Frame | None = None  # the running module call
         self.buffers: dict[int, Tensor] = {}  # of the model, by id
-        self.passes = 0
-        self.warnings: dict[str, None] = {}  # each once, however many passes there are
-        self.sample_id: Any = None  # of the next pass
-        self.may_stop = False  # is there someone who waits for the pass to be stopped?
+        self.runs = 0
+        self.warnings: dict[str, None] = {}  # each once, however many runs there are
+        self.sample_id: Any = None  # of the next run
+        self.may_stop = False  # is there someone who waits for the run to be stopped?
         self.asked = [
             collector.rules.asks_module(number) for number in range(len(structure.modules))
         ]  # about their calls
@@ -84,8 +84,8 @@ class LightTracer(TorchCalls):
         self._edits_calls = edits is not None and bool(edits.of_operations)
         self._sees_calls = collector.trail is not None or collector.rules.asks_calls() or self._edits_calls
         self._written: set[int] = set()  # what the running call has overwritten, by id
-        self._kept_before = 0  # how many records there were before this pass
-        self._changes: Changes | None = None  # of the pass that is running
+        self._kept_before = 0  # how many records there were before this run
+        self._changes: Changes | None = None  # of the run that is going on
 
     @property
     def watched(self) -> list[nn.Module]:
@@ -103,16 +103,16 @@ class LightTracer(TorchCalls):
         """Let go of everything; what was kept is elsewhere."""
         self.collector.prepare = None
 
-    # ---- passes ---------------------------------------------------------------------------------------------
+    # ---- runs -----------------------------------------------------------------------------------------------
 
-    def _begin_pass(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _begin_run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         collector = self.collector
         if collector.stopping and not self.may_stop:
             raise ArgumentError("stop_after ends a forward pass: run it by recorder.log(x), which expects that")
         check_training(collector.rules.train_mode)
-        collector.begin(Rollout(self.passes, self.sample_id))
+        collector.begin(Run(self.runs, self.sample_id))
         self._kept_before = collector.kept
-        self.passes += 1
+        self.runs += 1
         self.call_counts = [0] * len(self.modules)
         if self._sees_calls:
             collector.prepare = self._mark_residents
@@ -131,12 +131,12 @@ class LightTracer(TorchCalls):
         self._changes = captured(self, ()) if self._sees_calls else modules_watched()
         begin_or_undo(self._changes, _frame_of_the_model())
 
-    def _end_pass(self, raised: BaseException | None) -> None:
-        """Forget everything about the pass; what was kept is elsewhere. A predicate's error shows itself now."""
+    def _end_run(self, raised: BaseException | None) -> None:
+        """Forget everything about the run; what was kept is elsewhere. A predicate's error shows itself now."""
         self.stop()
         self.end()
         self.only_modules = False
-        # A thread that the model has left running has the old one, which tells it that the pass is over.
+        # A thread that the model has left running has the old one, which tells it that the run is over.
         self.progress = RunProgress()
         if self.collector.kept > self._kept_before:
             with no_torch_function():
@@ -152,7 +152,7 @@ class LightTracer(TorchCalls):
             raise failure
 
     def stop(self) -> None:
-        """Undo what is different while a pass runs."""
+        """Undo what is different during a run."""
         changes = self._changes
         if changes is not None:
             try:
@@ -253,7 +253,7 @@ class LightTracer(TorchCalls):
         return result
 
     def _meet(self, argument: Any, parents: list[Name]) -> None:
-        """Name the tensors in an argument; some may not have been seen in this pass yet."""
+        """Name the tensors in an argument; some may not have been seen in this run yet."""
         if type(argument) in _NO_PARENTS:
             return
         if isinstance(argument, Tensor):
@@ -313,8 +313,8 @@ class LightTracer(TorchCalls):
                 facts = facts_of(tensor)
         elif not tally.kept_unasked:
             facts = facts_of(tensor)
-        number, rollout, frame = total + collector.module_events, collector.rollout, self.frame
-        about = ("op", number, rollout, frame, name, position, facts, function, site, parents)
+        number, run, frame = total + collector.module_events, collector.run, self.frame
+        about = ("op", number, run, frame, name, position, facts, function, site, parents)
         event = new_event(Event, about)
         if self._edits_calls:
             event, tensor = self._edited_value(event, function, tensor)
@@ -456,12 +456,12 @@ class LightTracer(TorchCalls):
     def _enter_model(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Frame:
         frame = Frame(*self.about[0], 1, None)
         try:
-            self._begin_pass(args, kwargs)
+            self._begin_run(args, kwargs)
             self.call_counts[0] = 1
             self._at_module("module_enter", frame, (*args, *kwargs.values()))
         except BaseException as raised:  # the run is to stop here, or can't begin
             self.forward_due = None
-            self._end_pass(raised)
+            self._end_run(raised)
             raise
         self.frame = frame
         return frame
@@ -482,7 +482,7 @@ class LightTracer(TorchCalls):
         finally:
             self.frame = parent
             if parent is None:
-                self._end_pass(None)
+                self._end_run(None)
         return result
 
     def _edited(self, edits: LightEdits, call: Any, result: Any) -> Any:
@@ -490,7 +490,7 @@ class LightTracer(TorchCalls):
         try:
             with self.bookkeeping():
                 names = {id(tensor): self._name(tensor) for tensor in flat_tensors((result,))}
-                result, new = edits.returned(call, self.collector.rollout, result)
+                result, new = edits.returned(call, self.collector.run, result)
                 for first, tensor in new.items():
                     name = names[first]
                     if name is not None:
@@ -505,7 +505,7 @@ class LightTracer(TorchCalls):
         self._pass_by("module_exit", call, (None,))
         self.frame = call.parent
         if call.parent is None:
-            self._end_pass(sys.exc_info()[1])
+            self._end_run(sys.exc_info()[1])
 
     def _at_end(self, result: Any) -> None:
         """The model has returned."""
@@ -531,7 +531,7 @@ class LightTracer(TorchCalls):
                 found = [facts_of(tensor) for tensor in flat_tensors(container)]
             facts = found[0] if found else None
             position = 0 if len(found) > 1 else None
-        about = (kind, number, collector.rollout, frame, None, position, facts, None, (), ())
+        about = (kind, number, collector.run, frame, None, position, facts, None, (), ())
         history.events.append(new_event(Event, about))
 
     def _at_module(self, kind: str, frame: Frame, container: tuple[Any, ...]) -> None:

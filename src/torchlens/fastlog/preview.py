@@ -71,10 +71,10 @@ def dry_run(
     kept = BuffersKept.of(model)
     structure = between(kept.begin, partial(run_once, model, args, kwargs, options, collector, edits), kept.end)
     trail = (collector.trail, collector.outputs, collector.values_of, collector.names_of)
-    return Preview(Run(structure, *trail, modules, size), rules)
+    return Preview(PreviewedRun(structure, *trail, modules, size), rules)
 
 
-class Run(NamedTuple):
+class PreviewedRun(NamedTuple):
     """A run of which all events are known."""
 
     structure: Trace
@@ -107,7 +107,7 @@ class Preview:
           mul_1_10
     """
 
-    def __init__(self, run: Run, rules: Rules) -> None:
+    def __init__(self, run: PreviewedRun, rules: Rules) -> None:
         self._run = run
         returned = [event for event, path in run.outputs if _is_output_kept(event, path, rules)]
         self._events = [*run.events, *returned]
@@ -215,7 +215,7 @@ class Preview:
         return {**drawing, "vis_node_overrides": look}
 
 
-def _specs(run: Run, rules: Rules) -> list[CaptureSpec | None]:
+def _specs(run: PreviewedRun, rules: Rules) -> list[CaptureSpec | None]:
     """How each event would be kept."""
     history = History(run.history_size)
     specs = []

@@ -102,12 +102,12 @@ class RecordContext:
     @property
     def pass_index(self) -> int:
         """Which forward pass; the first is 0."""
-        return self._event.rollout.index
+        return self._event.run.index
 
     @property
     def sample_id(self) -> Any:
         """What the pass was given as `Recorder.log(x, sample_id=...)`."""
-        return self._event.rollout.sample_id
+        return self._event.run.sample_id
 
     # ---- the tensor -----------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Run models and keep what is chosen: one pass, or as many as you like."""
+"""Run models and keep what is chosen: one forward pass, or as many as you like."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ..log.model_log import ModelLog
 from ..options import Options
 from ..selectors import Selector, near_names, selector_text
 from .collector import Collector, Stopped
-from .events import Rollout
+from .events import Run
 from .light_edits import LightEdits
 from .light_tracer import LightTracer
 from .recording import Record, Recording
@@ -129,15 +129,15 @@ class RecordSink:
             self._stream.put(record)
         self.records.append(record)
 
-    def finish(self, passes: int, warnings: list[str]) -> Recording:
+    def finish(self, runs: int, warnings: list[str]) -> Recording:
         stream, self._stream = self._stream, None
         if stream is not None:
             try:
-                stream.finish(passes, warnings)
+                stream.finish(runs, warnings)
             except BaseException:
                 stream.abandon()
                 raise
-        return Recording(self._model_name, self.records, passes, warnings)
+        return Recording(self._model_name, self.records, runs, warnings)
 
     def __enter__(self) -> RecordSink:
         return self
@@ -156,8 +156,8 @@ def run_once(
     collector: Collector,
     edits: LiveEdits | None = None,
 ) -> Trace:
-    """Run the model and tell the collector of it; return the structure of the pass."""
-    collector.begin(Rollout(0, None))
+    """Run the model and tell the collector of it; return the structure of the run."""
+    collector.begin(Run(0, None))
     observers: tuple[Observer, ...] = (Watch(collector),) if edits is None else (edits, Watch(collector))
     structure, error, _ = run_traced(model, args, kwargs, options, observers=observers)
     if error is None and edits is not None:
@@ -271,23 +271,23 @@ class Recorder:
         finally:
             self.close()
         assert self._tracer is not None
-        passes = self._tracer.passes
+        runs = self._tracer.runs
         unmatched = [*self._rules.op.unmatched(), *self._rules.module.unmatched()]
         said = [f"nothing was chosen by {selector_text(selector)}" for selector in unmatched] + never_stopped(
             self._rules
         )
         said += self._edits.remarks() if self._edits is not None else []
         # What was recorded before an exception of the user's is whole, and is kept.
-        for warning in self.finish(said if passes and raised[0] is None else []).warnings:
+        for warning in self.finish(said if runs and raised[0] is None else []).warnings:
             warn(warning, FidelityWarning)
-        if self._edits is not None and passes and raised[0] is None:
+        if self._edits is not None and runs and raised[0] is None:
             self._edits.check()
 
     def finish(self, said: Sequence[str] = ()) -> Recording:
         """What was kept, with these warnings; the last thing that is done."""
         assert self._tracer is not None and self._kept is not None
         self._tracer.close()
-        self._recording = self._kept.finish(self._tracer.passes, [*self._tracer.warnings, *said])
+        self._recording = self._kept.finish(self._tracer.runs, [*self._tracer.warnings, *said])
         return self._recording
 
     def close(self) -> None:

@@ -87,11 +87,11 @@ class Record:
     @property
     def pass_index(self) -> int:
         """Which forward pass; the first is 0."""
-        return self._event.rollout.index
+        return self._event.run.index
 
     @property
     def sample_id(self) -> Any:
-        return self._event.rollout.sample_id
+        return self._event.run.sample_id
 
     @property
     def nbytes(self) -> int:

@@ -8,26 +8,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from ..bundle.checks import blaming, each, flag, integer, listed, one_of, optional, text
+from ..bundle.checks import blaming, each, integer, listed, text
 from ..bundle.files import JOURNAL, MANIFEST
 from ..bundle.load import StoredTensor, open_bundle
 from ..bundle.recover import open_journal
 from ..bundle.replace import put_back
 from ..bundle.stream import TensorStream
-from ..bundle.tensors import TensorTable, dtype_name, dtype_named
+from ..bundle.tensors import TensorTable
 from ..errors import ArgumentError, BundleError
-from .events import Event, Frame, Rollout, Tally
+from .record_rows import MOST_RUNS, RecordReader, RecordRow, record_row
 from .recording import Record, Recording
-from .spec import CaptureSpec
-
-_MOST_PASSES = 10**7  # `by_pass` has a list for each, and a file may say anything
-_KINDS = ("op", "module_enter", "module_exit", "input", "buffer", "output")
 
 
 class RecordStream:
@@ -37,31 +30,31 @@ class RecordStream:
         self.folder = Path(path)
         self._model_name = model_name
         self._keep = keep_in_memory
-        self._rows: list[tuple[list[Any], Any]] = []  # each with the tensor on its way, if there is one
+        self._rows: list[tuple[RecordRow, Any]] = []  # each with the tensor on its way, if there is one
         self._stream = TensorStream(self.folder, {"fastlog": {"model": model_name}})
 
     def put(self, record: Record) -> None:
         """Write a record."""
         check_record(record)
-        row, tensor = _row(record), record.activation
+        row, tensor = record_row(record), record.activation
         if tensor is None:
-            self._stream.note({"record": [*row, None]})
+            self._stream.note({"record": row})
             self._rows.append((row, None))
             return
         name = f"{record.pass_index}.{record.label}"
-        handle = self._stream.append(name, tensor, lambda number: {"record": [*row, number]})
+        handle = self._stream.append(name, tensor, lambda number: {"record": row._replace(tensor=number)})
         self._rows.append((row, handle))
         if not self._keep:
             record._stored, record._saved = handle, None
 
-    def finish(self, passes: int, warnings: list[str]) -> None:
+    def finish(self, runs: int, warnings: list[str]) -> None:
         """Everything was put: make the folder a bundle."""
         stream = self._stream
         stream.drain()
         encoder = stream.encoder
         tables = {
-            "fastlog": {"model": self._model_name, "passes": passes, "warnings": warnings},
-            "records": [[*row, handle.number if handle is not None else None] for row, handle in self._rows],
+            "fastlog": {"model": self._model_name, "passes": runs, "warnings": warnings},
+            "records": [row if handle is None else row._replace(tensor=handle.number) for row, handle in self._rows],
             "layouts": encoder.layouts,
             "tensors": encoder.rows,
             "storages": [list(blob) for blob in encoder.storages],
@@ -130,12 +123,12 @@ def load(path: str | os.PathLike[str]) -> Recording:
 def _recording(folder: Path, tables: dict[str, Any], table: TensorTable) -> Recording:
     with blaming(str(folder)):
         head = tables["fastlog"]
-        records = each("records", tables["records"], _Reader(table).record)
-        passes, warnings = integer(head["passes"], 0, _MOST_PASSES), listed(text, head["warnings"])
-        if any(record.pass_index >= passes for record in records):
-            raise BundleError("a record is of a pass that was not counted")
+        records = each("records", tables["records"], RecordReader(table).record)
+        runs, warnings = integer(head["passes"], 0, MOST_RUNS), listed(text, head["warnings"])
+        if any(record.pass_index >= runs for record in records):
+            raise BundleError("a record is of a run that was not counted")
         whole = [record for record in records if _is_whole(record)]
-        return Recording(text(head["model"]), whole, passes, warnings + _dropped(records, whole))
+        return Recording(text(head["model"]), whole, runs, warnings + _dropped(records, whole))
 
 
 def recover(path: str | os.PathLike[str]) -> Recording:
@@ -158,13 +151,13 @@ def recover(path: str | os.PathLike[str]) -> Recording:
         raise _is_a_log(folder)
     with blaming(str(folder / JOURNAL)):
         model = text(journal.head["fastlog"]["model"])
-        reader = _Reader(journal.table)
+        reader = RecordReader(journal.table)
         rows = [line["record"] for line in journal.lines if "record" in line]
         records = sorted(each("records", rows, reader.record), key=lambda record: record.index)
     whole = [record for record in records if _is_whole(record)]
     warnings = ["this recording was recovered: its writing was cut short", *journal.warnings, *_dropped(records, whole)]
-    passes = 1 + max((record.pass_index for record in whole), default=-1)
-    return Recording(model, whole, passes, warnings)
+    runs = 1 + max((record.pass_index for record in whole), default=-1)
+    return Recording(model, whole, runs, warnings)
 
 
 def _recover_finished(folder: Path) -> Recording:
@@ -189,89 +182,3 @@ def _dropped(records: list[Record], whole: list[Record]) -> list[str]:
 
 def _is_a_log(folder: Path) -> BundleError:
     return BundleError(f"{folder} holds a log, not a recording of tl.fastlog; tl.recover({str(folder)!r}) reads it")
-
-
-# ---- rows -----------------------------------------------------------------------------------------------------
-
-
-def _row(record: Record) -> list[Any]:
-    event, spec = record._event, record.spec
-    known = spec.save_metadata
-    facts = event.facts
-    return [
-        record.index,
-        event.kind,
-        event.number,
-        event.rollout.index,
-        event.rollout.sample_id,
-        [[frame.module, frame.address, frame.class_name, frame.number] for frame in _frames(event.frame)],
-        [event.name[0].layer_type, *event.name[1:]] if event.name is not None else None,
-        event.position,
-        [list(facts[0]), dtype_name(facts[1]), str(facts[2])] if facts is not None else None,
-        event.func_name if known else None,
-        list(event.parent_labels()) if known else [],
-        [spec.save_activation, spec.save_metadata],
-    ]
-
-
-def _frames(frame: Frame | None) -> Iterable[Frame]:
-    """From the model in."""
-    if frame is None:
-        return []
-    return [*_frames(frame.parent), frame]
-
-
-class _Reader:
-    """Rows to records. Nothing in a row is trusted."""
-
-    def __init__(self, table: TensorTable) -> None:
-        self._table = table
-        self._tallies: dict[str, Tally] = {}
-        self._rollouts: dict[int, Rollout] = {}
-
-    def record(self, row: Any) -> Record:
-        place, kind, index, number, sample, frames, name, position, facts, function, parents, spec, tensor = row
-        event = Event(
-            one_of(_KINDS, kind),
-            integer(index),
-            self._rollout(integer(number, 0, _MOST_PASSES), sample),
-            self._frame(frames),
-            self._name(name),
-            optional(integer, position),
-            self._facts(facts),
-            optional(text, function),
-            (),
-            listed(text, parents),
-        )
-        if (event.name is None) != kind.startswith("module") or (event.name is None and event.frame is None):
-            raise BundleError(f"a {kind} has the wrong kind of name")
-        activation, metadata = (flag(each) for each in spec)
-        record = Record(integer(place), event, CaptureSpec(save_activation=activation, save_metadata=metadata))
-        if tensor is not None:
-            record._stored = StoredTensor(self._table, integer(tensor, 0, len(self._table) - 1))
-        return record
-
-    def _rollout(self, number: int, sample: Any) -> Rollout:
-        return self._rollouts.setdefault(number, Rollout(number, sample))
-
-    def _frame(self, rows: Any) -> Frame | None:
-        frame = None
-        for module, address, class_name, number in listed(list, rows):
-            frame = Frame(integer(module), text(address), text(class_name), integer(number, 1), frame)
-        return frame
-
-    def _name(self, row: Any) -> tuple[Tally, int, int] | None:
-        if row is None:
-            return None
-        layer_type, count, total = text(row[0]), integer(row[1], 1), integer(row[2])
-        return self._tallies.setdefault(layer_type, Tally(layer_type)), count, total
-
-    def _facts(self, row: Any) -> Any:
-        if row is None:
-            return None
-        shape, dtype, device = row
-        return (
-            torch.Size(integer(size, -1) for size in listed(int, shape)),
-            dtype_named(dtype),
-            torch.device(text(device)),
-        )

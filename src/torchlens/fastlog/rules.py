@@ -86,7 +86,7 @@ class Rule:
         return bool(self._namesakes) or not all(kind.by_type for kind in self.kinds)
 
     def begin(self) -> None:
-        """A new forward pass."""
+        """A new run begins."""
         self._returned.clear()
         for namesakes in self._namesakes.values():
             namesakes.clear()
@@ -194,7 +194,7 @@ class Rule:
         return [kind.said for kind in self.kinds if kind not in self.matched]
 
     def check_names(self) -> None:
-        """After a whole pass: a name that means a module and a layer is an error."""
+        """After a whole run: a name that means a module and a layer is an error."""
         for kind, namesakes in self._namesakes.items():
             if namesakes.layers and namesakes.layers != namesakes.results:
                 raise LayerNotFoundError(

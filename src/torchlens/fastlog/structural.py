@@ -1,4 +1,4 @@
-"""A single pass whose whole structure is recorded as a full log does, and of which a collector is told every event."""
+"""A single run whose whole structure is recorded as a full log does, and of which a collector is told every event."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Watch(Observer):
         # Whose child it is can be told later from the call, which stays.
         parents = partial(_parents, call, self.names)
         made = (name, value.position, value.facts, call.function, call.site, parents)
-        event = Event("op", number, collector.rollout, frame, *made)
+        event = Event("op", number, collector.run, frame, *made)
         keep = collector.keep_unasked if tally.kept_unasked else collector.look
         _save(value, keep(event, tensor))
 
