@@ -132,6 +132,6 @@ $(PACKAGE): constraints.txt pyproject.toml
 $(READY): $(PACKAGE)
 	$(RUN) -m pip install --quiet --no-deps torchvision
 	$(RUN) -m pip install --quiet pillow transformers xarray pytest pytest-xdist hypothesis ruff mypy
-	$(RUN) -m pip install --quiet expecttest scipy playwright
+	$(RUN) -m pip install --quiet expecttest scipy playwright pygraphviz
 	$(RUN) -m pip install --quiet mkdocs-material mkdocstrings-python nbclient nbformat ipykernel
 	touch $@

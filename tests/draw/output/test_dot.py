@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 import xml.etree.ElementTree as ElementTree
 
 import pytest
 import torch
+from tests.draw.output.test_render import needs_graphviz
 from tests.draw.view.test_view import log_case, view_of
 from tests.models import CASES, Case
 from torch import Tensor, nn
 
 import torchlens as tl
+from torchlens.draw.output import graphviz
 from torchlens.draw.output.dot import quoted, to_dot
 from torchlens.draw.view.elements import Edge, Group, Legend, Node, Text, View
-
-needs_dot = pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz's dot is not installed")
 
 HOSTILE = [
     "a < b && c > d",
@@ -34,17 +32,14 @@ HOSTILE = [
 
 
 def svg_of(dot: str) -> ElementTree.Element:
-    done = subprocess.run(["dot", "-Tsvg"], input=dot.encode(), capture_output=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr.decode()
-    assert b"rror" not in done.stderr
-    return ElementTree.fromstring(done.stdout)
+    return ElementTree.fromstring(graphviz.render(dot, "svg", 60))
 
 
 def words_in(svg: ElementTree.Element) -> list[str]:
     return ["".join(element.itertext()) for element in svg.iter("{http://www.w3.org/2000/svg}text")]
 
 
-@needs_dot
+@needs_graphviz
 @pytest.mark.parametrize("name", HOSTILE, ids=ascii)
 def test_hostile_names_everywhere(name: str) -> None:
     text = (Text(name, bold=True), Text(name))
@@ -78,7 +73,7 @@ class Oddly(nn.Module):
         return x
 
 
-@needs_dot
+@needs_graphviz
 def test_modules_with_odd_names() -> None:
     log = tl.log_forward_pass(Oddly(), torch.rand(1, 2))
     shown = " ".join(words_in(svg_of(log.to_dot())))
@@ -86,7 +81,7 @@ def test_modules_with_odd_names() -> None:
         assert name in shown
 
 
-@needs_dot
+@needs_graphviz
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_tiny_model_is_read(case: Case) -> None:
     log = log_case(case)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
 import subprocess
 import sys
 import types
@@ -28,7 +27,7 @@ from torchlens.draw.view.elements import Node, Text, View
 MARKS = {"svg": b"<svg", "pdf": b"%PDF", "png": b"\x89PNG"}
 SVG = "{http://www.w3.org/2000/svg}"
 
-needs_dot = pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz's dot is not installed")
+needs_graphviz = pytest.mark.skipif(not graphviz.is_there(), reason="neither Graphviz's dot nor pygraphviz is installed")
 
 
 @pytest.fixture
@@ -52,13 +51,13 @@ def test_builtin_needs_nothing(fileformat: Any, without_graphviz: None, tmp_path
     assert MARKS[fileformat] in path.read_bytes()[:200]
 
 
-@needs_dot
+@needs_graphviz
 @pytest.mark.parametrize("fileformat", ["svg", "pdf", "png"])
 def test_graphviz(fileformat: Any) -> None:
     assert MARKS[fileformat] in render.render(view_of(log_of(DemoNetwork)), fileformat, "graphviz")[:1000]
 
 
-@needs_dot
+@needs_graphviz
 def test_both_say_the_same() -> None:
     view = view_of(log_of(DemoNetwork), vis_nesting_depth=1)
     assert words_in(render.render(view, "svg", "graphviz")) == words_in(render.render(view, "svg", "builtin"))
@@ -121,7 +120,7 @@ def test_very_many_nodes_are_not_given_to_graphviz(monkeypatch: pytest.MonkeyPat
 
 
 def test_pygraphviz_is_used_without_dot(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pygraphviz")
+    pytest.importorskip("pygraphviz", reason="needs the package pygraphviz")
     monkeypatch.setenv("PATH", "")
     assert MARKS["svg"] in graphviz.run_graphviz(log_of(DemoNetwork).to_dot(), "svg", 60)[:1000]
 
