@@ -84,8 +84,8 @@ fuzz: $(READY)  ## 50,000 damaged and hostile bundles and recordings (resumable;
 	OMP_NUM_THREADS=1 $(RUN) -m tests.fuzz --cases $(or $(CASES),50000) $(if $(FRESH),--fresh)
 
 # Each environment takes some minutes and several gigabytes, and is removed when its tests have run.
-versions: $(READY)  ## the tests with other versions of torch and Python, write docs/versions.md (TORCH=2.8.0 PYTHON=python3.12: one; LOWEST=1)
-	$(RUN) -m tests.versions $(if $(FRESH),--fresh) $(if $(LOWEST),--lowest) $(if $(TORCH),--torch $(TORCH) --python $(if $(filter python3,$(PYTHON)),python3.11,$(PYTHON)))
+versions: $(READY)  ## the tests with other versions of torch and Python, write docs/versions.md (TORCH=2.8.0 PYTHON=python3.12: one; LOWEST=1; AGAIN=1)
+	$(RUN) -m tests.versions $(if $(FRESH),--fresh) $(if $(LOWEST),--lowest) $(if $(AGAIN),--again) $(if $(TORCH),--torch $(TORCH) --python $(if $(filter python3,$(PYTHON)),python3.11,$(PYTHON)))
 
 bench: $(READY)  ## what logs cost against the plain forward and other tools, write benchmarks/results.md (resumable)
 	$(RUN) -m benchmarks $(if $(FRESH),--fresh) $(if $(QUICK),--quick)

@@ -21,7 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+from tests.torch_version import is_pinned, same_as_shown
+
 from torchlens.cli import main
+from torchlens.errors import TorchVersionError
 
 _BLOCK = re.compile(
     r"^```(?P<language>python|sh)\n(?P<code>.*?)^```\n(\n*^```(text)?\n(?P<shown>.*?)^```\n)?", re.MULTILINE | re.DOTALL
@@ -131,7 +135,8 @@ class Page:
         difference = "\n".join(
             difflib.unified_diff(self.text.splitlines(), text.splitlines(), "page", "run", n=1, lineterm="")
         )
-        assert update or not difference, f"{self.path.name}: pytest --update-golden accepts the change\n{difference}"
+        advice = f"{self.path.name}: pytest --update-golden accepts the change\n{difference}"
+        same_as_shown("", "" if update else difference, advice)
 
     def _run(self, block: Block) -> tuple[str, str]:
         """The code of a block with the values that its expressions really have, and what it shows."""
@@ -151,6 +156,10 @@ class Page:
                         value = None
                 if value is not None:
                     print(repr(value))
+            except TorchVersionError:
+                if not is_pinned():
+                    pytest.skip("it shows what this torch can't do, which says so")
+                raise
             except Exception as error:
                 if not block.may_raise(error):
                     where = f"{self.path.name}:{block.line}"
@@ -174,6 +183,7 @@ class Page:
     def _execute(self, statement: ast.stmt) -> Any:
         """The value of an expression; None for other statements."""
         if isinstance(statement, ast.Expr):
-            return eval(compile(ast.Expression(statement.value), str(self.script), "eval"), self.names)
-        exec(compile(ast.Module([statement], []), str(self.script), "exec"), self.names)
+            expression = compile(ast.Expression(statement.value), str(self.script), "eval", dont_inherit=True)
+            return eval(expression, self.names)
+        exec(compile(ast.Module([statement], []), str(self.script), "exec", dont_inherit=True), self.names)
         return None

@@ -19,14 +19,12 @@ import pytest
 import torch
 import torch.autograd.forward_ad as forward_ad
 import torch.distributed
+from tests.torch_version import needs_torch, torch_is_at_least
 from tests.torchvision_models import torchvision_models
 from torch import Tensor, nn
-from torch._higher_order_ops.associative_scan import associative_scan
 from torch._higher_order_ops.map import map as torch_map
-from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.nn.attention.flex_attention import flex_attention
 from torch.nn.utils import parametrizations
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -64,25 +62,47 @@ def types(log: tl.ModelLog) -> list[str]:
 UNSEEN = r"a tensor of shape \(3, 4\), used at .*test_compatibility.py:\d+, was computed by something that could not be"
 
 
-def sound(model: nn.Module, *inputs: Any, verified: bool = True, stance: str = "default") -> tl.ModelLog:
+def sound(model: nn.Module, *inputs: Any, verified: bool | None = True, stance: str = "default") -> tl.ModelLog:
     """The log of a model, after making sure that it is right: nothing missed, nothing doubtful, the model's output."""
     torch.manual_seed(1)
-    with torch.compiler.set_stance(stance):
+    with stance_of_compile(stance):
         plain = model(*inputs)
     log = tl.log_forward_pass(model, list(inputs), random_seed=1, check_completeness=True)
     report = log.validate()
     assert log.completeness, str(log.completeness)
     assert report, str(report)
     assert not log.warnings
-    assert bool(report.unverified) is not verified, report.unverified
+    assert verified is None or bool(report.unverified) is not verified, report.unverified
     if isinstance(plain, Tensor) and not plain.is_meta and not plain.is_nested:
         activation = log[log.output_layers[0]].activation
-        assert activation is not None and torch.equal(activation, plain)
+        assert activation is not None and torch.equal(comparable(activation), comparable(plain))
     return log
+
+
+def comparable(tensor: Tensor) -> Tensor:
+    """`torch.equal` of torch 2.4 does not know float8."""
+    return tensor.float() if tensor.dtype.is_floating_point and tensor.itemsize == 1 else tensor
+
+
+@contextmanager
+def stance_of_compile(stance: str) -> Iterator[None]:
+    if torch_is_at_least("2.6"):
+        with torch.compiler.set_stance(stance):
+            yield
+    elif stance == "default":
+        yield
+    else:
+        frame = torch._dynamo.eval_frame
+        choose, frame.set_eval_frame = frame.set_eval_frame, lambda _: choose(None)  # type: ignore[attr-defined]
+        try:
+            yield
+        finally:
+            frame.set_eval_frame = choose  # type: ignore[attr-defined]
 
 
 def agree_in_gradient(model: nn.Module, x: Tensor) -> None:
     """Logging leaves the output as differentiable as it is."""
+    torch._dynamo.reset()  # what it has compiled for others counts against a limit
     found: list[Tensor] = []
     handle = model.register_forward_hook(lambda module, args, output: found.append(output))
     model(x)
@@ -150,7 +170,7 @@ def test_programs_made_in_forward(grad: bool) -> None:
 
         with torch.set_grad_enabled(grad):
             found = types(sound(Model(forward), rows()))
-        graphs = [re.sub("mangle_[0-9]+", "", str(program.graph)) for program in made]
+        graphs = [re.sub(r"___torch_mangle_\d+\.", "", str(program.graph)) for program in made]
         assert graphs[0] == graphs[1]  # the capture is not in the program
         return found
 
@@ -255,20 +275,35 @@ def test_control_flow_operators(grad: bool) -> None:
 
     with torch.set_grad_enabled(grad):
         log = sound(Model(chosen), rows())
-        assert types(log) == ["sum", "gt", "linear", "linear", "sin"] and log["sin"].parent_layers == ["linear_1_3:2"]
+        seen = [each for each in types(log) if each != "detach"]  # torch 2.4 can't differentiate it
+        assert seen == ["sum", "gt", "linear", "linear", "sin"] and log["sin"].parent_layers == ["linear_1_3:2"]
         assert types(sound(Model(nested), rows())) == ["sum", "gt", "mul", "sum", "gt", "mul"]
         assert types(sound(Model(repeated), rows())).count("mul") == 4
         assert types(sound(Model(lambda self, x: torch_map(torch.sin, self.fc(x))), rows())).count("sin") == 3
-        sound(Model(lambda self, x: scan(lambda c, t: (c + t, (c * t).clone()), x[0] * 0, self.fc(x))[1]), rows())
-        sound(Model(lambda self, x: associative_scan(torch.add, self.fc(x), 0, combine_mode="generic")), rows())
-    agree_in_gradient(Model(chosen), rows())
+    if torch_is_at_least("2.5"):
+        agree_in_gradient(Model(chosen), rows())
     agree_in_gradient(Model(lambda self, x: torch_map(torch.sin, self.fc(x))), rows())
-    agree_in_gradient(Model(lambda self, x: associative_scan(torch.add, self.fc(x), 0, combine_mode="generic")), rows())
-    agree_in_gradient(Model(lambda self, x: scan(lambda c, t: (c + t, c * t), x[0] * 0, self.fc(x))[1]), rows())
     assert tl.validate_model_activations(Model(chosen), rows())
 
 
+@needs_torch("2.8", "has scans that can be differentiated")
+@pytest.mark.parametrize("grad", [True, False])
+def test_scans(grad: bool) -> None:
+    from torch._higher_order_ops.associative_scan import associative_scan
+    from torch._higher_order_ops.scan import scan
+
+    with torch.set_grad_enabled(grad):
+        sound(Model(lambda self, x: scan(lambda c, t: (c + t, (c * t).clone()), x[0] * 0, self.fc(x))[1]), rows())
+        sound(Model(lambda self, x: associative_scan(torch.add, self.fc(x), 0, combine_mode="generic")), rows())
+    agree_in_gradient(Model(lambda self, x: associative_scan(torch.add, self.fc(x), 0, combine_mode="generic")), rows())
+    if torch_is_at_least("2.13"):  # the gradient that an older one gives is wrong
+        agree_in_gradient(Model(lambda self, x: scan(lambda c, t: (c + t, c * t), x[0] * 0, self.fc(x))[1]), rows())
+
+
+@needs_torch("2.5", "has flex attention")
 def test_flex_attention() -> None:
+    from torch.nn.attention.flex_attention import flex_attention
+
     def attention(self: Model, x: Tensor) -> Tensor:
         return flex_attention(x, x * 2, x * 3, score_mod=lambda score, b, h, q, k: score + (q - k))
 
@@ -423,7 +458,8 @@ def test_nested() -> None:
 
     def jagged(self: Model, x: Tensor) -> Tensor:
         both = torch.nested.nested_tensor_from_jagged(x * 2, torch.tensor([0, 2, 3]))
-        return (self.fc(both) * 2).to_padded_tensor(0.0)
+        made = self.fc(both) * 2
+        return made.to_padded_tensor(0.0) if torch_is_at_least("2.5") else made.values()  # torch 2.4 can't pad it
 
     assert types(sound(Model(strided), rows())) == [
         "getitem", "nestedtensorfromtensorlist", "linear", "nestedtopaddedtensor",
@@ -625,6 +661,7 @@ def test_distributed_data_parallel() -> None:
             assert types(sound(evaluated.module, rows()))[-1] == "batchnorm"
 
 
+@needs_torch("2.8", "can shard on a CPU")
 def test_fully_sharded() -> None:
     from torch.distributed.fsdp import fully_shard
 
@@ -641,13 +678,15 @@ def test_fully_sharded() -> None:
             tl.validate_model_activations(model, rows())
 
 
+@needs_torch("2.5", "has DTensor under its public name")
 def test_dtensor() -> None:
     from torch.distributed.tensor import Shard, distribute_tensor
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
     with one_process() as mesh:
         parallel = parallelize_module(small(), mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
-        log = sound(parallel, rows())
+        log = sound(parallel, rows(), verified=None)  # an older torch communicates with nobody, too
+        assert all("communicates with other processes" in reason for _, reason in log.validate().unverified)
         assert [t for t in types(log) if t in ("linear", "relu")] == ["linear", "relu", "linear"]
         assert log[log.output_layers[0]].has_input_ancestor
         with torch.no_grad():

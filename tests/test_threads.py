@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -361,3 +363,24 @@ def test_tasks_that_wait_for_each_other_inside_an_operation() -> None:
     with tl.fastlog.Recorder(model, keep_op="meet") as recorder:
         recorder.log(x)
     assert len(recorder.recording) == 2
+
+
+LOOKED_AT = """
+import gc, threading
+from torchlens.capture.changes import Changes
+
+gc.set_threshold(1)
+run = Changes([])
+run.begin()
+for _ in range(1000):
+    cycle = [threading.local()]
+    cycle.append(cycle)
+    del cycle
+    assert not run.is_over()
+run.end()
+"""
+
+
+def test_the_collector_does_not_wait_for_ever() -> None:
+    """Before Python 3.12.2 it can't free a `threading.local` while the frames of all threads are asked for."""
+    subprocess.run([sys.executable, "-c", LOOKED_AT], check=True, timeout=120)

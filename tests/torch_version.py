@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
+
+_PINS = (Path(__file__).parents[1] / "constraints.txt").read_text(encoding="utf-8")
+
+#: The torch that `make test` installs, and whose output pages and golden files show.
+PINNED = re.findall(r"^torch==(\S+)", _PINS, re.MULTILINE)[0]
 
 
 def torch_is_at_least(version: str) -> bool:
@@ -12,9 +20,19 @@ def torch_is_at_least(version: str) -> bool:
 
 def needs_torch(version: str, what: str) -> pytest.MarkDecorator:
     """Skip a test with an older torch: `@needs_torch("2.9", "tells what autograd keeps")`."""
-    return pytest.mark.skipif(
-        not torch_is_at_least(version), reason=f"torch {torch.__version__}; {version} is the first that {what}"
-    )
+    return pytest.mark.skipif(not torch_is_at_least(version), reason=f"torch {version} is the first that {what}")
+
+
+def is_pinned() -> bool:
+    """Is this the torch that pages and golden files were made with?"""
+    return _numbers(torch.__version__) == _numbers(PINNED)
+
+
+def same_as_shown(shown: object, found: object, advice: str) -> None:
+    """Fail if what was found is not what a page shows; with another torch than it was made with, skip, and say so."""
+    if shown != found and not is_pinned():
+        pytest.skip(f"it shows what torch {PINNED} gives, and this torch gives something else")
+    assert shown == found, advice
 
 
 def _numbers(version: str) -> tuple[int, ...]:

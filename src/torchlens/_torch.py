@@ -12,7 +12,7 @@ import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import chain, repeat, starmap
 from typing import Any, TypeVar
 
@@ -27,10 +27,12 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn import parameter as _parameter
 from torch.nn.modules import module as _module
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from .errors import TorchVersionError
 
 __all__ = [
+    "ACCELERATORS",
     "LIBRARY_FOLDERS",
     "MODULE_CALL",
     "MODULE_CALL_INSIDE",
@@ -56,6 +58,7 @@ __all__ = [
     "finished",
     "function_namespaces",
     "grad_scope",
+    "hand_operators_to",
     "has_call_of_its_own",
     "higher_order_kernel",
     "hook_node_output",
@@ -72,6 +75,7 @@ __all__ = [
     "neg_view",
     "no_torch_function",
     "operator_compiler",
+    "others_accelerator",
     "overriding_nothing",
     "pop_mode",
     "program_makers",
@@ -343,6 +347,15 @@ def mode_stack() -> list[Any]:
     return [_function_mode_at(i) for i in range(_function_modes())]
 
 
+#: The kinds of devices that torch itself has besides the CPU, and that compute.
+ACCELERATORS = ("cuda", "mps", "xpu")
+
+#: The kind of device that another package has brought, if one has: "npu", for example.
+others_accelerator: Callable[[], str] = private(
+    "torch._C._get_privateuse1_backend_name", instead=lambda: "privateuseone"
+)
+
+
 def autocast_state() -> tuple[tuple[str, torch.dtype], ...]:
     """The devices for which autocast is on, each with its dtype."""
     return tuple((d, torch.get_autocast_dtype(d)) for d in _autocast_devices() if torch.is_autocast_enabled(d))
@@ -366,12 +379,12 @@ def set_autocast_dtypes(dtypes: dict[str, torch.dtype]) -> None:
     torch.clear_autocast_cache()
 
 
-@lru_cache
 def _autocast_devices() -> tuple[str, ...]:
     """The kinds of devices that autocast knows in this torch."""
-    return tuple(device for device in ("cpu", "cuda", "mps", "xpu") if _knows_autocast(device))
+    return tuple(device for device in ("cpu", *ACCELERATORS, others_accelerator()) if _knows_autocast(device))
 
 
+@lru_cache
 def _knows_autocast(device: str) -> bool:
     try:
         torch.is_autocast_enabled(device)
@@ -476,6 +489,25 @@ def _takes_any_mode(func: Any) -> bool:
     known = getattr(func, "python_key_mode_table", None)
     return known is None or type(_dispatch_mode_at(_dispatch_stack_size() - 1)) in known
 
+
+def hand_operators_to(kind: type) -> None:
+    """Let dispatch modes of this class get higher-order operators as they get all others.
+
+    Older versions of torch have a table of modes in each such operator, and refuse one that is not in it.
+    """
+    if hasattr(TorchDispatchMode, "supports_higher_order_operators"):
+        return
+    for operator in _higher_order_operators.values():
+        modes = getattr(operator, "python_key_table", None) or getattr(operator, "python_key_mode_table", {})
+        if kind not in modes:
+            modes[kind] = partial(_handed_over, operator)
+
+
+def _handed_over(operator: Any, mode: Any, *args: Any, **kwargs: Any) -> Any:
+    return mode.__torch_dispatch__(operator, (), args, kwargs)
+
+
+_higher_order_operators: dict[str, Any] = private("torch._ops._higher_order_ops", instead={})
 
 #: Where the levels of torch.func's transforms and of forward-mode differentiation begin: module, name.
 transform_levels: list[tuple[Any, str]] = [
@@ -592,7 +624,8 @@ def hook_node_output(node: Any, output: int, hook: Callable[[Tensor], None]) -> 
 
 
 def _output_of_a_node(place: int) -> Tensor:
-    return torch.empty(0) if place == 0 else torch.empty(place + 1, requires_grad=True).unbind()[place]
+    tensor = torch.empty(place + 1, device="cpu", requires_grad=place > 0)
+    return tensor.unbind()[place] if place else tensor
 
 
 def saved_for_backward(node: Any) -> Iterator[tuple[str, Tensor]]:
@@ -680,7 +713,8 @@ class Stance:
         if self._own:
             self._ours, self._before = self._frame.DynamoStance(name), self._frame._stance
         else:  # before torch 2.6: let nobody choose what runs in place of a Python frame
-            choose = self._before = self._frame.set_eval_frame
+            self._before = self._frame.set_eval_frame
+            choose = _C._dynamo.eval_frame.set_eval_frame
             self._ours = (lambda _: choose(None)) if name == "force_eager" else choose
 
     def set(self) -> None:

@@ -14,6 +14,7 @@ import safetensors.torch
 import torch
 from tests.bundle.compare import differences, record_differences, record_fields
 from tests.models import CASES, Case, Forward
+from tests.torch_version import torch_is_at_least
 from tests.torchvision_models import torchvision_models
 from torch import Tensor, nn
 
@@ -155,7 +156,7 @@ def test_nothing_of_a_recording_is_forgotten(tmp_path: Path) -> None:
                 classes[kind.__name__] = record_fields(_of(kind))
     assert {"Trace", "Value", "Call", "ModuleCall", "Event", "Completeness", "UnknownTensor", "Step"} <= classes.keys()
     forgotten = {f"{kind}.{name}" for kind, names in classes.items() for name in names} - filled
-    assert forgotten == set()
+    assert forgotten == (set() if torch_is_at_least("2.9") else {"Node.saved"})  # an older torch does not tell it
 
 
 def _of(kind: type) -> Any:
@@ -387,7 +388,8 @@ def test_gradients(tmp_path: Path) -> None:
             for one, other in zip(before.gradients, after.gradients, strict=True):
                 assert (one is None and other is None) or torch.equal(one, other)
             assert [str(node) for node in before.grad_fns] == [str(node) for node in after.grad_fns]
-            assert before.saved_for_backward_memory == after.saved_for_backward_memory
+            if torch_is_at_least("2.9"):  # an older one does not tell
+                assert before.saved_for_backward_memory == after.saved_for_backward_memory
     tl.save(log, tmp_path / "without", include_gradients=False)
     assert tl.load(tmp_path / "without")["relu"].gradients == []
 

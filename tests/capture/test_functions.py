@@ -15,6 +15,7 @@ import torch.overrides
 from torch import Tensor, nn
 
 import torchlens as tl
+from torchlens.capture.descend import twin
 from torchlens.capture.functions import _FRESH, KNOWN, classify
 from torchlens.capture.tensor_memory import address_of
 
@@ -172,3 +173,10 @@ def test_functions_of_torch_are_kept(call: Callable[[Tensor], Tensor]) -> None:
     with Spy():
         call(x)
     assert all(classify(func).lasts for func in seen) and all(func in KNOWN for func in seen)
+
+
+def test_a_function_that_imports_inside() -> None:
+    """`torch.sym_int` of torch 2.4 does: an import asks the globals themselves where it is."""
+    names: dict[str, Any] = {"__name__": "torch.nn.made_up", "__package__": "torch.nn"}
+    exec("def halved(x):\n    from . import functional\n    return functional.relu(x) / 2", names)
+    assert torch.equal(twin(names["halved"])(torch.tensor([-1.0, 4.0])), torch.tensor([0.0, 2.0]))

@@ -89,3 +89,23 @@ PARTS = {
 def test_overlaps(one: str, other: str) -> None:
     places = [set(PARTS[name].long().flatten().tolist()) for name in (one, other)]
     assert overlap(layout_of(PARTS[one]), layout_of(PARTS[other])) == bool(places[0] & places[1])
+
+
+class Gathered(nn.Module):
+    """As FSDP gathers parameters: a write that torch is told not to count, then another name for the memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory = [torch.zeros(12)]
+        self.weights = [self.memory[0].view(3, 4)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autograd._unsafe_preserve_version_counter(self.memory[0]):
+            self.memory[0].view(2, 6).copy_(x.view(2, 6))
+        return self.weights[0] + 1
+
+
+def test_a_write_that_torch_does_not_count() -> None:
+    log = tl.log_forward_pass(Gathered(), torch.rand(3, 4))
+    assert log.validate()
+    assert log["implicitview"].parent_layers == ["copy_1_4"] and log["add"].has_input_ancestor

@@ -185,7 +185,7 @@ SAME = [case for case in CASES if not case.warns and "eval" in case.modes]
 def test_a_log_and_itself_are_identical(case: Case) -> None:
     torch.manual_seed(0)
     model = case.build().eval()
-    log = tl.log_forward_pass(model, case.inputs())
+    log = tl.log_forward_pass(model, case.inputs(), case.kwargs())
     comparison = tl.compare(log, log)
     assert comparison.status == "identical", repr(comparison)
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.torch_version import needs_torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils.rnn import pack_padded_sequence
@@ -187,6 +188,13 @@ ATTENTION: dict[str, Run] = {
     "no keys": lambda: F.scaled_dot_product_attention(T(2, 4, 6, 8), T(2, 4, 0, 8), T(2, 4, 0, 8)),
 }
 
+SINCE = {"scaled_mm": needs_torch("2.8", "computes it on a CPU"), "grouped queries": needs_torch("2.5", "has them")}
+
+
+def where_there(runs: dict[str, Run]) -> list[Any]:
+    return [pytest.param(name, marks=SINCE.get(name, ())) for name in runs]
+
+
 EINSUMS: list[tuple[str, list[tuple[int, ...]]]] = [
     ("ij,jk->ik", [(2, 3), (3, 4)]),
     ("ij,jk", [(2, 3), (3, 4)]),
@@ -213,7 +221,7 @@ EINSUMS: list[tuple[str, list[tuple[int, ...]]]] = [
 ]
 
 
-@pytest.mark.parametrize("name", PRODUCTS)
+@pytest.mark.parametrize("name", where_there(PRODUCTS))
 def test_products(name: str) -> None:
     assert_agrees(PRODUCTS[name])
 
@@ -223,7 +231,7 @@ def test_convolutions(name: str) -> None:
     assert_agrees(CONVOLUTIONS[name])
 
 
-@pytest.mark.parametrize("name", ATTENTION)
+@pytest.mark.parametrize("name", where_there(ATTENTION))
 def test_attention(name: str) -> None:
     assert_agrees(ATTENTION[name])
 

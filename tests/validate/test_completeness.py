@@ -8,7 +8,6 @@ import pytest
 import torch
 from tests.models import CASES, Case
 from tests.test_documented import DemoNetwork
-from tests.torch_version import torch_is_at_least
 from tests.torchvision_models import torchvision_models
 from torch import Tensor, nn
 
@@ -18,8 +17,6 @@ import torchlens as tl
 @pytest.mark.parametrize("grad", [True, False], ids=["grad", "no_grad"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_every_operation_is_seen(case: Case, grad: bool) -> None:
-    if case.name == "conditional_operator" and not torch_is_at_least("2.5"):
-        pytest.skip("torch.cond of torch 2.4 refuses every dispatch mode, and so the check")
     with warnings.catch_warnings(), torch.set_grad_enabled(grad):
         warnings.simplefilter("ignore")
         log = tl.log_forward_pass(case.build(), case.inputs(), case.kwargs(), check_completeness=True)

@@ -3,6 +3,7 @@
 python -m tests.versions                                     what has not been run yet, one after the other
 python -m tests.versions --torch 2.8.0 --python python3.12   one of them
 python -m tests.versions --lowest                            the oldest dependencies that pyproject.toml names
+python -m tests.versions --again                             what failed the last time, once more
 
 Wheels of torch bring several gigabytes of CUDA libraries: an environment is removed when its tests have run.
 """
@@ -34,6 +35,7 @@ def main() -> int:
     parser.add_argument("--python", default="python3.11", help="the interpreter to try it with")
     parser.add_argument("--lowest", action="store_true", help="the oldest dependencies that pyproject.toml names")
     parser.add_argument("--fresh", action="store_true", help="forget what was found before")
+    parser.add_argument("--again", action="store_true", help="only what failed before, where something did")
     parser.add_argument("--keep", action="store_true", help="keep the environments")
     options = parser.parse_args()
     if options.fresh:
@@ -41,7 +43,8 @@ def main() -> int:
     results = Results(RESULTS)
     for environment in chosen(options, results):
         print(f"{environment.name} ...", flush=True)
-        results.add(environment.name, run(environment, ROOT, keep=options.keep))
+        before = results.found[environment.name] if options.again else None
+        results.add(environment.name, run(environment, ROOT, before, keep=options.keep))
         DOCUMENT.write_text(document(results.found), encoding="utf-8")
         print(results.found[environment.name]["summary"], flush=True)
     return int(any(result.get("failed") for result in results.found.values()))
@@ -52,8 +55,13 @@ def chosen(options: argparse.Namespace, results: Results) -> list[Environment]:
         return [Environment("2.4.1", options.python, lowest=True)]
     if options.torch:
         return [Environment(options.torch, options.python)]
-    every = [Environment(torch, python) for torch, python in MATRIX] + [Environment("2.4.1", "python3.11", lowest=True)]
-    return [environment for environment in every if environment.name not in results.found]
+    if options.again:
+        return [environment for environment in everything() if results.found.get(environment.name, {}).get("failures")]
+    return [environment for environment in everything() if environment.name not in results.found]
+
+
+def everything() -> list[Environment]:
+    return [Environment(torch, python) for torch, python in MATRIX] + [Environment("2.4.1", "python3.11", lowest=True)]
 
 
 if __name__ == "__main__":

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.versions.environment import LEFT_OUT
+
 EXPLANATION = """\
 # Versions of PyTorch and Python
 
 The test suite, run with each of these. Written by `make versions`; `make versions TORCH=2.8.0 PYTHON=python3.12` tries
-one. What is private in torch lies in one file, `_torch.py`, with what is done where a version does not have it.
+one, `make versions LOWEST=1` the oldest dependencies that `pyproject.toml` names, `make versions AGAIN=1` what failed.
+What is private in torch lies in one file, `_torch.py`, with what is done where a version does not have it; a test hides
+each of these names in turn.
+
+The commit is the one that was tried. Where tests had failed, they were run again with a later one, which stands behind.
 
 """
 
@@ -18,15 +24,25 @@ LACKS = """\
 
 | torch | what | what happens |
 |---|---|---|
-| before 2.9 | tell what autograd keeps for the backward pass | `saved_for_backward_memory` and `saved_tensors` raise `TorchVersionError`; gradients work |
-| before 2.5 | `torch.cond` under a dispatch mode | `check_completeness=True` on a model with `torch.cond` raises torch's own error; logs without it work |
+| before 2.9 | tell what autograd keeps for the backward pass | `saved_for_backward_memory` and `saved_tensors` raise `TorchVersionError`, in tables the cell is empty; gradients work |
+| before 2.13 | differentiate `scan` right | a log of it has the right gradient, a plain run has not |
+| before 2.8 | `scan` with gradients, `fully_shard` on a CPU | torch itself refuses |
+| before 2.6 | transformers 5 | tried with transformers 4 |
+| 2.4 | `flex_attention`, `DTensor` under its public name, attention with grouped queries, padding of jagged tensors | there is nothing to log |
+| 2.4 | differentiate `torch.cond` | a log of it can be differentiated, a plain run can't |
 """  # noqa: E501
 
 
 def document(found: dict[str, dict[str, Any]]) -> str:
-    rows = ["| environment | passed | failed | skipped |", "|---|--:|--:|--:|"]
+    rows = ["| environment | passed | failed | skipped | commit | date |", "|---|--:|--:|--:|---|---|"]
     rows += [_row(name, result) for name, result in sorted(found.items(), key=_order)]
-    return EXPLANATION + "\n".join(rows) + "\n\n" + LACKS + _reasons(found) + _failures(found)
+    return EXPLANATION + "\n".join(rows) + "\n\n" + LACKS + _left_out() + _reasons(found) + _failures(found)
+
+
+def _left_out() -> str:
+    lines = [f"- `{path}`: {reason}" for path, reason in LEFT_OUT.items()]
+    head = "\n## Not run here\n\n`make test` runs these with the torch of `constraints.txt`.\n\n"
+    return head + "\n".join(lines) + "\n"
 
 
 def _order(item: tuple[str, Any]) -> tuple[list[int], str]:
@@ -36,8 +52,10 @@ def _order(item: tuple[str, Any]) -> tuple[list[int], str]:
 
 def _row(name: str, result: dict[str, Any]) -> str:
     if "passed" not in result:
-        return f"| {name} | not run: {result['summary']} | | |"
-    return f"| {name} | {result['passed']:,} | {result['failed']} | {sum(result['skipped'].values())} |"
+        return f"| {name} | not run: {result['summary']} | | | | |"
+    counts = f"{result['passed']:,} | {result['failed']} | {sum(result['skipped'].values())}"
+    earlier = [f"{commit}, {failed} tests again with" for commit, failed in result.get("earlier", [])]
+    return f"| {name} | {counts} | {' '.join([*earlier, result['commit']])} | {result['date']} |"
 
 
 def _reasons(found: dict[str, dict[str, Any]]) -> str:

@@ -10,11 +10,27 @@ import tempfile
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 #: What the tests need besides the package and its extras.
-TOOLS = "pytest pytest-xdist hypothesis pillow expecttest scipy nbclient nbformat ipykernel hatchling editables".split()
+TOOLS = "pytest pytest-xdist hypothesis pillow expecttest scipy nbclient nbformat ipykernel xarray pygraphviz".split()
+
+
+#: What is not run here, and why; `make test` runs it.
+LEFT_OUT = {
+    "tests/page": "the viewer is JavaScript, and is tried in a browser",
+    "tests/draw/layout": "the layout of pictures knows nothing of torch",
+    "tests/benchmarks": "nothing that a user runs",
+    "tests/bundle/test_replace.py": "about file systems",
+    "tests/fuzz": "about damaged files",
+    "tests/test_architecture.py": "reads the source",
+    "tests/test_contributing.py": "reads the source",
+    "tests/test_notebooks.py": "show what the pinned torch gives",
+    "tests/test_package.py": "about the wheel",
+    "tests/test_private_names.py": "simulates a torch that lacks a name",
+}
 
 
 @dataclass(frozen=True)
@@ -28,6 +44,11 @@ class Environment:
     @property
     def name(self) -> str:
         return f"torch {self.torch}, {self.python}" + (", lowest" if self.lowest else "")
+
+    @property
+    def folder(self) -> Path:
+        """Where it is while it lasts."""
+        return Path(tempfile.gettempdir(), "torchlens-versions", re.sub(r"[, ]+", "-", self.name))
 
     @property
     def minor(self) -> int:
@@ -54,16 +75,19 @@ def lowest_requirements(root: Path) -> list[str]:
     return [each.replace(">=", "==") + ".*" for each in named if ">=" in each and not each.startswith("torch")]
 
 
-def run(environment: Environment, root: Path, *, keep: bool) -> dict[str, Any]:
-    """What came of the tests in this environment."""
+def run(environment: Environment, root: Path, before: dict[str, Any] | None, *, keep: bool) -> dict[str, Any]:
+    """What came of the tests in this environment; of those alone that had failed before, if that is given.
+
+    An environment that was kept is used again.
+    """
     interpreter = interpreter_named(environment.python)
     if interpreter is None:
         return {"verdict": "missing", "summary": f"{environment.python} is not on this machine"}
-    folder = Path(tempfile.mkdtemp(prefix="torchlens-versions-"))
+    folder, failure = environment.folder, None
     try:
-        subprocess.run([interpreter, "-m", "venv", folder / "venv"], check=True)
-        failure = install(environment, folder, root)
-        return failure or tested(folder, root)
+        if not (folder / "ready").exists():
+            failure = install(environment, interpreter, root)
+        return failure or tested(folder, root, before)
     finally:
         if not keep:
             shutil.rmtree(folder)
@@ -78,8 +102,10 @@ def interpreter_named(name: str) -> str | None:
     return None
 
 
-def install(environment: Environment, folder: Path, root: Path) -> dict[str, Any] | None:
+def install(environment: Environment, interpreter: str, root: Path) -> dict[str, Any] | None:
     """Install everything; what pip said if it failed."""
+    folder = environment.folder
+    subprocess.run([interpreter, "-m", "venv", folder / "venv"], check=True)
     pins = folder / "constraints.txt"
     pins.write_text(constraints(environment, (root / "constraints.txt").read_text()))
     settings = {**os.environ, "PIP_CONSTRAINT": str(pins), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
@@ -89,26 +115,45 @@ def install(environment: Environment, folder: Path, root: Path) -> dict[str, Any
         if done.returncode:
             said = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
             return {"verdict": "not installed", "summary": " ".join(said)[:300] or "pip failed"}
+    (folder / "ready").touch()
     return None
 
 
 def constraints(environment: Environment, pins: str) -> str:
     """The project's pins, but for what this environment chooses itself."""
-    free = {"torch", "torchvision", "transformers", "huggingface_hub", "tokenizers"}
+    free = {"torch", "sympy", "torchvision", "transformers", "huggingface_hub", "tokenizers"}
     if environment.lowest:
         free |= {"numpy", "safetensors", "xxhash", "pandas", "pyarrow", "networkx", "resvg_py", "scipy"}
     return "\n".join(line for line in pins.splitlines() if re.split("[=<>; ]", line)[0] not in free)
 
 
-def tested(folder: Path, root: Path) -> dict[str, Any]:
+def tested(folder: Path, root: Path, before: dict[str, Any] | None) -> dict[str, Any]:
     report = folder / "report.xml"
     python = folder / "venv/bin/python"
     settings = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root / "src")}
+    chosen = [f"--ignore={path}" for path in LEFT_OUT] if before is None else before["failures"]
     options = ["-n", "2", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
-    done = subprocess.run([python, "-m", "pytest", *options], cwd=root, env=settings, capture_output=True, text=True)
+    pytest = [python, "-m", "pytest", *options, *chosen]
+    done = subprocess.run(pytest, cwd=root, env=settings, capture_output=True, text=True)
     if not report.exists():
         return {"verdict": "failed", "failed": 1, "summary": done.stdout[-500:] + done.stderr[-500:]}
-    return {**counted(report), "python": said_by(python, "--version"), "summary": done.stdout.strip().splitlines()[-1]}
+    (folder / "output.txt").write_text(done.stdout)
+    found = {
+        **counted(report),
+        "python": said_by(python, "--version"),
+        "summary": done.stdout.strip().splitlines()[-1],
+        "commit": said_by("git", "-C", root, "describe", "--always", "--dirty"),
+        "date": date.today().isoformat(),
+    }
+    return found if before is None else together(before, found)
+
+
+def together(before: dict[str, Any], again: dict[str, Any]) -> dict[str, Any]:
+    """What came of all tests, if those that had failed were run again."""
+    reasons = Counter(before["skipped"]) + Counter(again["skipped"])
+    passed = before["passed"] + again["passed"]
+    earlier = [*before.get("earlier", []), [before["commit"], len(before["failures"])]]
+    return {**before, **again, "passed": passed, "skipped": dict(reasons), "earlier": earlier}
 
 
 def counted(report: Path) -> dict[str, Any]:
@@ -117,7 +162,7 @@ def counted(report: Path) -> dict[str, Any]:
     for test in ElementTree.parse(report).iter("testcase"):
         skipped = test.find("skipped")
         if test.find("failure") is not None or test.find("error") is not None:
-            failed.append(f"{test.get('classname')}::{test.get('name')}")
+            failed.append(_id_of(test.get("classname", ""), test.get("name", "")))
         elif skipped is not None:
             reasons[skipped.get("message", "")] += 1
         else:
@@ -126,5 +171,10 @@ def counted(report: Path) -> dict[str, Any]:
     return {"verdict": verdict, "passed": passed, "failed": len(failed), "failures": failed, "skipped": dict(reasons)}
 
 
-def said_by(python: Path, *arguments: str) -> str:
-    return subprocess.run([python, *arguments], capture_output=True, text=True, check=True).stdout.strip()
+def _id_of(module: str, test: str) -> str:
+    """What pytest is told to run this test; a module that could not be imported stands for all of its tests."""
+    return f"{module.replace('.', '/')}.py::{test}" if module else f"{test.replace('.', '/')}.py"
+
+
+def said_by(*command: str | Path) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()

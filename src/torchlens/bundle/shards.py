@@ -195,7 +195,7 @@ class Location(NamedTuple):
 
     def memory(self) -> Tensor:
         """Memory that has room for the bytes."""
-        return torch.empty(self.bytes, dtype=torch.uint8)
+        return torch.empty(self.bytes, dtype=torch.uint8, device="cpu")
 
     def read_into(self, memory: Tensor, descriptor: int, folder: Path) -> Tensor:
         """The same from a file that is open. Not mapped: a file that shrinks later could end the process."""

@@ -303,9 +303,9 @@ class TensorTable:
         if kind == "meta":
             return torch.empty_strided(shape, stride, dtype=dtype, device="meta")
         if kind == "empty":
-            return torch.empty_strided(shape, stride, dtype=dtype)
+            return torch.empty_strided(shape, stride, dtype=dtype, device="cpu")
         storage, offset, conj = where
-        view = torch.empty(0, dtype=dtype).set_(self._storage(storage), offset, shape, stride)
+        view = torch.empty(0, dtype=dtype, device="cpu").set_(self._storage(storage), offset, shape, stride)
         return view.conj() if conj else view
 
     def nbytes(self, number: int) -> int:

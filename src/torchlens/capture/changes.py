@@ -11,6 +11,7 @@ A signal handler can raise between any two steps of Python: Ctrl-C does. Therefo
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -66,12 +67,23 @@ class Changes:
 
     def is_over(self) -> bool:
         """Has this run ended without undoing its changes?"""
-        frame = sys._current_frames().get(self._thread)
+        frame = _frames().get(self._thread)
         if self._frame is None or frame is None:
             return frame is None
         while frame is not None and frame is not self._frame:
             frame = frame.f_back
         return frame is None
+
+
+def _frames() -> dict[int, FrameType]:
+    """What each thread is running. Before Python 3.12.2 the garbage collector, if it runs meanwhile, waits for ever."""
+    collecting = gc.isenabled()
+    try:
+        gc.disable()
+        return sys._current_frames()
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def between(begin: Callable[[FrameType], None], body: Callable[[], T], end: Callable[[], None]) -> T:

@@ -23,6 +23,10 @@ def _never(*args: Any, **kwargs: Any) -> bool:
 _QUESTIONS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 
 
+#: By what an `import` inside a function knows where it is: it does not ask `__missing__`.
+_FOR_IMPORTS = ("__name__", "__package__", "__spec__", "__path__")
+
+
 class _TwinGlobals(dict[str, Any]):
     """The globals of a module as seen by a twin: live, but with the override questions answered.
 
@@ -31,6 +35,7 @@ class _TwinGlobals(dict[str, Any]):
 
     def __init__(self, real: dict[str, Any]) -> None:
         super().__init__(dict.fromkeys(_QUESTIONS, _never), __builtins__=builtins)
+        self.update({name: real[name] for name in _FOR_IMPORTS if name in real})
         self.real = real
 
     def __missing__(self, name: str) -> Any:

@@ -20,7 +20,14 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .._torch import LIBRARY_FOLDERS, HigherOrderOperator, call_without, higher_order_kernel, no_torch_function
+from .._torch import (
+    LIBRARY_FOLDERS,
+    HigherOrderOperator,
+    call_without,
+    hand_operators_to,
+    higher_order_kernel,
+    no_torch_function,
+)
 from .containers import flat_tensors
 from .functions import QUESTIONS
 
@@ -102,6 +109,7 @@ class Watcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, tracer: TorchCalls) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.tracer = tracer
+        hand_operators_to(type(self))
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

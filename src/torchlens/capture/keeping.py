@@ -44,7 +44,8 @@ class Keeper:
 
     Memory that this forward pass allocated is shared, copy-on-write: torch gives the first writer a copy of its own.
     Foreign memory must stay where it is, since raw pointers into it may exist (a NumPy view of an input, a captured
-    graph over parameters), so a value in it is copied at once.
+    graph over parameters), so a value in it is copied at once; and so is one on a device on which torch
+    promises no such sharing.
     """
 
     def __init__(self) -> None:
@@ -81,7 +82,8 @@ class Keeper:
         """
         try:
             # A lazy copy of a quantized tensor would lose its quantizer.
-            if (fresh or storage_address(tensor) not in self.foreign) and not tensor.is_quantized:
+            lazily = fresh or storage_address(tensor) not in self.foreign
+            if lazily and not tensor.is_quantized and has_lazy_copies(tensor):
                 if not fresh and (tensor.is_conj() or tensor.is_neg()):
                     return _through_the_bit(tensor, self.keep)
                 history = tensor.requires_grad and is_grad_enabled()
@@ -101,6 +103,12 @@ class HiddenKeeper(Keeper):
     def keep(self, tensor: Tensor, fresh: bool = False) -> Tensor | None:
         with without_dispatch_modes():
             return super().keep(tensor, fresh)
+
+
+def has_lazy_copies(tensor: Tensor) -> bool:
+    """Does torch promise that a write to a tensor of this device ends its sharing of memory? On others some operations
+    write without asking."""
+    return tensor.is_cpu or tensor.is_cuda or tensor.is_meta
 
 
 def give_own_memory(tensors: Iterable[ref[Tensor]], ours: Mapping[int, int] = MappingProxyType({})) -> None:
@@ -209,8 +217,9 @@ def _through_the_bit(tensor: Tensor, keep: Callable[[Tensor], Tensor | None]) ->
 
 
 def _of_the_class_of(tensor: Tensor, copy: Tensor) -> Tensor:
-    """A copy of a tensor as a tensor of the same class, with the same attributes."""
-    if isinstance(tensor, (Parameter, FakeTensor)):
+    """A copy of a tensor as a tensor of the same class, with the same attributes. One that holds others is what it
+    says that its copy is."""
+    if isinstance(tensor, (Parameter, FakeTensor)) or inner_tensors(tensor):
         return copy
     copy = as_class(copy, type(tensor))
     vars(copy).update(vars(tensor))

@@ -6,11 +6,12 @@ into the program. So captures step out of the way. When the model calls the prog
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any
 
-from .._torch import dispatch_stack, mode_stack, program_makers, put_modes, remove_modes
+from .._torch import Stance, dispatch_stack, mode_stack, program_makers, put_modes, remove_modes
 from .changes import Change
 from .dispatcher import Watcher
 from .modules import hide_stand_ins, show_stand_ins
@@ -29,12 +30,17 @@ def _unseen(make: Callable[..., Any], tracers_here: Tracers) -> Callable[..., An
         if not tracers:
             return make(*args, **kwargs)
         modes, hidden = (mode_stack(), dispatch_stack()), hide_stand_ins()
+        stance = Stance("default") if "torch._dynamo" in sys.modules else None  # importing it takes seconds
         try:
             for tracer in tracers:
                 tracer.forget_last()
             remove_modes(partial(_is_one_of, tracers))
+            if stance is not None:
+                stance.set()
             return make(*args, **kwargs)
         finally:
+            if stance is not None:
+                stance.unset()
             put_modes(*modes)
             show_stand_ins(hidden)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 import torch
 
+from .._torch import ACCELERATORS, others_accelerator
 from .changes import between
 
 T = TypeVar("T")
@@ -66,8 +67,9 @@ def _states() -> dict[str, Any]:
     states: dict[str, Any] = {"torch": torch.get_rng_state(), "python": random.getstate()}
     if "numpy" in sys.modules:
         states["numpy"] = sys.modules["numpy"].random.get_state()
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        states["cuda"] = torch.cuda.get_rng_state_all()
+    for kind in (*ACCELERATORS, others_accelerator()):
+        if _is_in_use(kind):
+            states[kind] = [generator.get_state() for generator in _generators(kind)]
     return states
 
 
@@ -78,5 +80,69 @@ def _restore(states: dict[str, Any]) -> None:
         import numpy
 
         numpy.random.set_state(states["numpy"])
-    if "cuda" in states:
-        torch.cuda.set_rng_state_all(states["cuda"])
+    for kind in states.keys() - {"torch", "python", "numpy"}:
+        if _is_in_use(kind):
+            for generator, state in zip(_generators(kind), states[kind], strict=False):
+                generator.set_state(state)
+
+
+# ---- the generators of devices --------------------------------------------------------------------------------
+
+
+class Generates(Protocol):
+    """What draws random numbers."""
+
+    def get_state(self) -> torch.Tensor: ...
+
+    def set_state(self, state: torch.Tensor, /) -> Any: ...
+
+
+def drawn_from(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Generates:
+    """What a call with these arguments draws its random numbers from."""
+    given: torch.Generator | None = kwargs.get("generator")
+    return given if given is not None else generator_of(_device_of(args, kwargs))
+
+
+def generator_of(device: torch.device) -> Generates:
+    """What draws for calls on this device, unless they are given a generator."""
+    module = None if device.type in ("cpu", "meta") else getattr(torch, device.type, None)
+    return _DeviceGenerator(module, device) if hasattr(module, "get_rng_state") else torch.default_generator
+
+
+class _DeviceGenerator:
+    """A device's own generator, by way of what `torch.cuda` and its like offer. Asking it does not wait for the
+    device: how far it has come is counted on the CPU."""
+
+    def __init__(self, module: Any, device: torch.device) -> None:
+        self._module = module
+        self._device = () if device.type == "mps" else (device,)  # there is one such device
+
+    def get_state(self) -> torch.Tensor:
+        state: torch.Tensor = self._module.get_rng_state(*self._device)
+        return state
+
+    def set_state(self, state: torch.Tensor) -> None:
+        self._module.set_rng_state(state, *self._device)
+
+
+def _device_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device:
+    """Where a call with these arguments computes."""
+    if kwargs.get("device") is not None:
+        return torch.device(kwargs["device"])
+    for argument in (*args, *kwargs.values()):
+        if isinstance(argument, torch.Tensor):
+            return argument.device
+    return torch.get_default_device()
+
+
+def _is_in_use(kind: str) -> bool:
+    """Is there such a device, and has it been used?"""
+    if kind == "mps":
+        return torch.backends.mps.is_available()
+    module: Any = getattr(torch, kind, None)
+    return hasattr(module, "get_rng_state") and module.is_available() and module.is_initialized()
+
+
+def _generators(kind: str) -> list[Generates]:
+    count = 1 if kind == "mps" else getattr(torch, kind).device_count()
+    return [generator_of(torch.device(kind, number)) for number in range(count)]

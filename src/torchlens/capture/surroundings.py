@@ -134,11 +134,12 @@ def _honest(ask: Callable[..., bool], switch: Switch) -> Callable[..., bool]:
     """`MultiheadAttention` and the transformer layers ask `torch.overrides.has_torch_function` whether to take
     their fast path. A capture would make that answer yes and the model compute something else, so it doesn't count.
     """
-    to_be_seen = HigherOrderOperator.__call__.__code__  # `torch.cond` and its like are calls to be logged
+    calling = HigherOrderOperator.__call__.__code__  # `torch.cond` and its like are calls to be logged
+    to_be_seen = {calling, *calling.co_consts}  # an older torch asks in a function inside
 
     def has_torch_function(args: Iterable[Any]) -> bool:
         modes = mode_stack() if switch.on else []
-        if not modes or not all(is_tracer(mode) for mode in modes) or sys._getframe(1).f_code is to_be_seen:
+        if not modes or not all(is_tracer(mode) for mode in modes) or sys._getframe(1).f_code in to_be_seen:
             return ask(args)
         return any(is_overriding(argument) for argument in args)
 

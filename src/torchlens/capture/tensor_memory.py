@@ -94,6 +94,12 @@ def inner_tensors(tensor: Tensor) -> dict[str, Tensor]:
     return {name: getattr(tensor, name) for name in names if isinstance(getattr(tensor, name), Tensor)}
 
 
+def covers(one: MemoryLayout, other: MemoryLayout) -> bool:
+    """Does a layout have every element of another one in the same memory?"""
+    reaches = one.offset <= other.offset and other.end <= one.end
+    return reaches and one.is_dense and one.itemsize == other.itemsize
+
+
 def overlap(one: MemoryLayout | None, other: MemoryLayout | None) -> bool:
     """Do two layouts of the same memory have an element in common?"""
     if one is None or other is None or one.itemsize != other.itemsize:
@@ -103,7 +109,7 @@ def overlap(one: MemoryLayout | None, other: MemoryLayout | None) -> bool:
     for layout, within in ((one, other), (other, one)):
         if within.is_dense and (within.offset <= layout.offset <= within.end or layout.end <= within.end):
             return True  # its first or its last element
-    touched = torch.zeros(max(one.end, other.end) + 1, dtype=torch.bool)
+    touched = torch.zeros(max(one.end, other.end) + 1, dtype=torch.bool, device="cpu")
     one.of(touched).fill_(True)
     return bool(other.of(touched).any())
 

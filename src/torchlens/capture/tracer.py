@@ -15,7 +15,6 @@ from types import FrameType
 from typing import Any
 from weakref import ref
 
-import torch
 from torch import Tensor, is_grad_enabled, is_inference_mode_enabled, nn
 from torch.nn import Parameter
 
@@ -51,6 +50,7 @@ from .records import (
     facts_of,
     values_in,
 )
+from .rng import drawn_from
 from .tensor_memory import UNVERSIONED
 
 #: What `Identity.live` has for a tensor that it does not know.
@@ -191,7 +191,7 @@ class Tracer(TorchCalls):
                 value.grad_fn = identity.grad_fn_of(result)
             if not identity.keeping:
                 value.kept = None
-            elif not plainly or result.is_quantized:
+            elif not plainly or result.is_quantized or not (result.is_cpu or result.is_cuda):
                 value.kept = identity.keeper.keep(result, function.fresh)
             else:
                 try:
@@ -271,7 +271,8 @@ class Tracer(TorchCalls):
             overwritten = tuple([identity.value_of(tensor) for tensor in written])
         if function.touches_memory:
             identity.before_memory_access(function, args[0] if args else kwargs.get("input"))
-        rng = _generator_state(kwargs) if function.random and function.is_on(args, kwargs) else None
+        draws = function.random and function.is_on(args, kwargs)
+        rng = drawn_from(args, kwargs).get_state() if draws else None
         return args, kwargs, (stored_args, stored_kwargs, written, overwritten, rng, _state())
 
     def _after(
@@ -690,8 +691,3 @@ def _state() -> tuple[Any, ...]:
     if is_grad_enabled():
         return _WITH_GRAD
     return _INFERENCE if is_inference_mode_enabled() else _NO_STATE
-
-
-def _generator_state(kwargs: Mapping[str, Any]) -> Tensor:
-    generator = kwargs.get("generator") or torch.default_generator
-    return generator.get_state()

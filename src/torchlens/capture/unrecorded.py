@@ -11,7 +11,7 @@ from .autograd_state import node_of
 from .functions import IMPLICIT_VIEW, UNEDITED, UNWRAP, WRAP
 from .model_tensors import uninitialized_param
 from .records import NO_KWARGS, MemoryLayout, Value
-from .tensor_memory import address_of, inner_tensors, layout_of, overlap
+from .tensor_memory import address_of, covers, inner_tensors, layout_of, overlap
 
 if TYPE_CHECKING:
     from .identity import Identity
@@ -56,6 +56,17 @@ def _first_use(identity: Identity, tensor: Tensor) -> Value:
     return identity.update(tensor, value, over) if over else value
 
 
+def _rewritten(identity: Identity, tensor: Tensor, base: Value) -> tuple[Value, MemoryLayout] | None:
+    """What lies where `tensor` does, if not `base` any more: torch may have been told not to count a write."""
+    _, layout = identity.writes.location(tensor)
+    if not identity.writes.by_storage or layout is None or base.role == "param":
+        return None
+    for write in reversed(identity.writes.since(base.index, tensor)):
+        if write.layout is not None and covers(write.layout, layout):
+            return write.value, write.layout
+    return None
+
+
 def _aliased(identity: Identity, tensor: Tensor) -> Value | None:
     """The value of a tensor that shares memory with a known one."""
     base, layout = (
@@ -63,6 +74,7 @@ def _aliased(identity: Identity, tensor: Tensor) -> Value | None:
     )
     if base is None:
         return None
+    base, layout = _rewritten(identity, tensor, base) or (base, layout)
     same = layout == layout_of(tensor) is not None and not _behaves_differently(tensor)
     if same and base.dtype == tensor.dtype:
         identity.bind(tensor, base)

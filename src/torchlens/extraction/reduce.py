@@ -203,7 +203,9 @@ def _sparse(rows: int, columns: int, seed: int) -> Tensor:
     places = generator.randint(0, columns, (rows, entries))
     signs = generator.randint(0, 2, (rows, entries)) * 2 - 1
     scale = math.sqrt(columns / (entries * rows))
-    indices = torch.stack([torch.arange(rows).repeat_interleave(entries), torch.from_numpy(places.ravel())])
+    indices = torch.stack(
+        [torch.arange(rows, device="cpu").repeat_interleave(entries), torch.from_numpy(places.ravel())]
+    )
     values = torch.from_numpy(signs.ravel() * scale).float()
     return torch.sparse_coo_tensor(indices, values, (rows, columns), check_invariants=False).coalesce()
 

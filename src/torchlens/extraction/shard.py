@@ -121,7 +121,7 @@ class Shard:
         """One tensor, in memory of its own."""
         entry = self.entries[name]
         if not entry.nbytes:
-            return torch.empty(entry.shape, dtype=entry.dtype)
+            return torch.empty(entry.shape, dtype=entry.dtype, device="cpu")
         view = self._reader.view(entry.start, entry.nbytes)
         return torch.frombuffer(bytearray(view), dtype=entry.dtype).reshape(entry.shape)
 
@@ -172,7 +172,7 @@ def known_end(storage: Storage) -> int | None:
 
 def numpy_type(dtype: torch.dtype) -> Any:
     """The type that NumPy has for it; bfloat16, which it has not, becomes float32 without loss."""
-    return np.dtype(np.float32) if dtype == torch.bfloat16 else torch.empty(0, dtype=dtype).numpy().dtype
+    return np.dtype(np.float32) if dtype == torch.bfloat16 else torch.empty(0, dtype=dtype, device="cpu").numpy().dtype
 
 
 def widened(halves: Any) -> Any:

@@ -48,7 +48,7 @@ class Building:
     def _memory(self, layer: LayerPlan) -> Tensor:
         if layer.name not in self.slot:
             shape = (self._plan.shard_rows, *(layer.shape or ()))
-            self.slot[layer.name] = torch.empty(shape, dtype=layer.torch_dtype)
+            self.slot[layer.name] = torch.empty(shape, dtype=layer.torch_dtype, device="cpu")
         return self.slot[layer.name]
 
     def _add_ragged(self, layer: LayerPlan, value: Tensor) -> None:
@@ -58,12 +58,13 @@ class Building:
     def finished(self, stop: int, last: bool) -> list[memoryview]:
         """The bytes of the shard."""
         tensors: dict[str, Tensor] = {}
+        none = torch.empty(0, device="cpu")
         for layer in self._plan.layers:
             if layer.shape is not None:
                 tensors[layer.name] = self._memory(layer)[: self._filled]
                 continue
-            tensors[layer.name] = torch.cat([*self._pieces[layer.name], torch.empty(0, dtype=layer.torch_dtype)])
-            shapes = torch.tensor(self._shapes[layer.name], dtype=torch.int64)
+            tensors[layer.name] = torch.cat([*self._pieces[layer.name], none.to(layer.torch_dtype)])
+            shapes = torch.tensor(self._shapes[layer.name], dtype=torch.int64, device="cpu")
             tensors[shapes_name(layer.name)] = shapes.reshape(len(self._shapes[layer.name]), -1)
         return encode(tensors, About(self._rows.start, stop, self.skipped, last))
 

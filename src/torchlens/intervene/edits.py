@@ -265,13 +265,13 @@ class Noise(Part):
 
     def change(self, tensor: Tensor, moment: Moment, cut: Callable[[Tensor], Tensor]) -> Tensor:
         generator = generator_for(self.seed, moment.number)
-        drawn = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+        drawn = torch.randn(tensor.shape, generator=generator, dtype=torch.float64, device="cpu")
         return tensor + (drawn * self.std).to(tensor.device, tensor.dtype)
 
 
 def generator_for(seed: int, number: int) -> torch.Generator:
     """A generator for one application of an edit."""
-    return torch.Generator().manual_seed(seed * 1_000_003 + number)
+    return torch.Generator("cpu").manual_seed(seed * 1_000_003 + number)
 
 
 # ---- edits that look elsewhere --------------------------------------------------------------------------------
@@ -351,7 +351,7 @@ class Resample(_FromElsewhere):
         (donated,) = self.donated(moment)
         generator = generator_for(self.seed, moment.number)
         total = moment.op.tensor_shape[0] if moment.op.tensor_shape else 1
-        drawn = torch.randint(len(donated), (total,), generator=generator)
+        drawn = torch.randint(len(donated), (total,), generator=generator, device="cpu")
         return cut(donated[drawn])
 
 

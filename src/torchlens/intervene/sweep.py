@@ -256,7 +256,8 @@ class _Sweep:
     def _at_once(self, cells: list[_Cell], tensors: list[Tensor]) -> dict[Value, Tensor]:
         """What the model would return in each of several cells, computed in one go by `torch.vmap`."""
         values = list(dict.fromkeys(cell.value for cell in cells))
-        chosen = {value: torch.tensor([cell.value is value for cell in cells]) for value in values}
+        here = {value: self._edits_of(value)[0].device for value in values}
+        chosen = {v: torch.tensor([cell.value is v for cell in cells], device=here[v]) for v in values}
         edited = {value: _stacked(self._edits_of(value)[0], value, cells, tensors) for value in values}
         first, _ = EditPlan.of(self.base, values).begin()
 

@@ -72,14 +72,14 @@ def change_of(applied: Applied) -> Tensor:
     """By how much each element changed; nothing if that can't be told."""
     before, after = fetched(applied.before), fetched(applied.after)
     if before is None or after is None or before.shape != after.shape:
-        return torch.full((1,), torch.nan)
+        return torch.full((1,), torch.nan, device="cpu")
     if before is after:
-        return torch.zeros(before.numel() or 1)
+        return torch.zeros(before.numel() or 1, device="cpu")
     try:
         distance: Tensor = (after.to(torch.complex128) - before.to(torch.complex128)).abs()
         return distance
     except RuntimeError:  # a layout that can't be subtracted
-        return torch.full((1,), torch.nan)
+        return torch.full((1,), torch.nan, device="cpu")
 
 
 def _name(graph: Graph, applied: Applied) -> str:

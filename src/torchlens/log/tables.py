@@ -16,7 +16,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ..errors import ArgumentError, near
+from ..errors import ArgumentError, TorchVersionError, near
 
 #: Tensors, records, Python objects; and ancestors, of which every row of a deep model would list thousands.
 _NO_COLUMNS = {
@@ -104,7 +104,16 @@ def _table(source: Tabular, columns: Sequence[str] | None) -> tuple[list[str], l
         if records and not all(hasattr(type(record), name) for record in records):
             raise ArgumentError(f"no column {name!r}{near(name, known)}")
     names = known if columns is None else list(columns)
-    return names, [{name: _cell(getattr(record, name)) for name in names} for record in records]
+    ask = getattr if columns is not None else _if_torch_tells
+    return names, [{name: _cell(ask(record, name)) for name in names} for record in records]
+
+
+def _if_torch_tells(record: Any, name: str) -> Any:
+    """What a record says, None if it can't with this version of torch: nobody asked for that column."""
+    try:
+        return getattr(record, name)
+    except TorchVersionError:
+        return None
 
 
 def _cell(thing: Any) -> Any:

@@ -25,6 +25,7 @@ from ..capture.containers import rebuild, tensors_in
 from ..capture.functions import ALIAS_UPDATE, IMPLICIT_VIEW, UNWRAP, WRAP
 from ..capture.records import Call, Value, fetched
 from ..capture.restored import SavedObject
+from ..capture.rng import Generates, generator_of
 from ..errors import TorchLensError
 from .memory import laid_in_memory
 from .reasons import NotReplayable
@@ -173,7 +174,7 @@ class _Circumstances:
         self.dtypes = autocast_dtypes() if self.autocast or any_autocast() else None
         self.generator_state = fetched(call.rng)
         if self.generator_state is not None:
-            self.generator = call.kwargs.get("generator") or torch.default_generator
+            self.generator = call.kwargs.get("generator") or _generator_of(call)
             self.generator_before = self.generator.get_state()
 
     def begin(self, frame: FrameType) -> None:
@@ -188,6 +189,14 @@ class _Circumstances:
             set_autocast_dtypes(self.dtypes)
         if self.generator_state is not None:
             self.generator.set_state(self.generator_before)
+
+
+def _generator_of(call: Call) -> Generates:
+    """What a call drew its random numbers from, as it is where the values are."""
+    output = call.outputs[0]
+    if isinstance(output.kept, Tensor) and output.kept.device != output.device:
+        raise NotReplayable(f"its random numbers were drawn on {output.device}, and its values are elsewhere now")
+    return generator_of(output.device)
 
 
 def _default_type(call: Call, results: list[Tensor]) -> torch.dtype | None:

@@ -55,12 +55,12 @@ class BackwardReport(Report):
 
 def default_loss(output: Any) -> Tensor:
     """A number that depends on every floating point output, in a way that no softmax or normalisation cancels out."""
-    weights = torch.Generator().manual_seed(0)
-    total = torch.zeros(())
+    weights = torch.Generator("cpu").manual_seed(0)
+    total = torch.zeros((), device="cpu")
     for _, tensor in tensors_in(output):
         if tensor.requires_grad:
             flat = (tensor.abs() if tensor.is_complex() else tensor).flatten()
-            total = total + (flat * torch.rand(flat.shape, generator=weights).to(flat)).sum().cpu()
+            total = total + (flat * torch.rand(flat.shape, generator=weights, device="cpu").to(flat)).sum().cpu()
     return total
 
 

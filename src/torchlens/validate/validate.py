@@ -211,7 +211,9 @@ def _shuffled(tensor: Tensor) -> Tensor:
 
 
 def _large(tensor: Tensor) -> Tensor:
-    return _affine(tensor) if not tensor.is_floating_point() else torch.randn(tensor.shape).to(tensor) * 1e4
+    return (
+        _affine(tensor) if not tensor.is_floating_point() else torch.randn(tensor.shape, device="cpu").to(tensor) * 1e4
+    )
 
 
 def _other_way(tensor: Tensor) -> Tensor:

@@ -27,7 +27,9 @@ from torchlens.draw.view.elements import Node, Text, View
 MARKS = {"svg": b"<svg", "pdf": b"%PDF", "png": b"\x89PNG"}
 SVG = "{http://www.w3.org/2000/svg}"
 
-needs_graphviz = pytest.mark.skipif(not graphviz.is_there(), reason="neither Graphviz's dot nor pygraphviz is installed")
+needs_graphviz = pytest.mark.skipif(
+    not graphviz.is_there(), reason="neither Graphviz's dot nor pygraphviz is installed"
+)
 
 
 @pytest.fixture
