@@ -6,6 +6,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterable
 from functools import cache, wraps
+from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -179,11 +180,18 @@ def _eager() -> tuple[Change, ...]:
             """The model may compile something in forward, as `torch.cond` does: then is the time."""
             if switch.on and not stance.was_set:
                 stance.set()
-            return compile_(*args, **kwargs)
+            compiled = compile_(*args, **kwargs)
+            if operator_compiler is None and _is_operator(sys._getframe(1)) and not any(map(is_tracer, mode_stack())):
+                return _compiling(compiled, switch)  # an older `torch.cond`, which must compile to work at all
+            return compiled
 
         return compile_eagerly
 
     return stance, Replaced(vars(torch), "compile", build)
+
+
+def _is_operator(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).startswith("torch._higher_order_ops.")
 
 
 class _EagerStance:
