@@ -166,6 +166,15 @@ def test_the_page_tells_the_truth(request: pytest.FixtureRequest) -> None:
     assert re.findall(r"^\| `(\w+)` \|", places, flags=re.MULTILINE) == FLOW
 
 
+def test_the_walks_lead_through_what_exists() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `([\w/]+\.py)` \| (`[^|]+) \| [^|]+ \|$", page, flags=re.MULTILINE)
+    assert len(rows) > 25
+    for file, names in rows:
+        for name in re.findall("`([^`]+)`", names):
+            assert definition_lines(SOURCE / file, name) > 0
+
+
 def test_the_way_to_a_finished_layer_is_short() -> None:
     found = re.search(r"\*\*(\d+) files, (\d+) lines", PAGE.read_text(encoding="utf-8"))
     assert found is not None and int(found[1]) <= 8 and int(found[2]) < 1000

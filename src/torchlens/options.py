@@ -1,4 +1,4 @@
-"""Options travel as one frozen object, checked once at the door."""
+"""Options as one frozen object, checked once, before anything runs."""
 
 from __future__ import annotations
 

@@ -239,7 +239,7 @@ class ModuleInfo(NamedTuple):
     """What is known of a module from the model's structure alone."""
 
     address: str  # "" for the model itself
-    all_addresses: tuple[str, ...]  # several when the module hangs in the model under several names
+    all_addresses: tuple[str, ...]  # several when the module is registered under several names
     class_name: str
     training: bool
     class_qualname: str

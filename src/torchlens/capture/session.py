@@ -205,7 +205,7 @@ def _tensors_of(modules: list[nn.Module], trace: Trace, role: str, attribute: st
             if tensor is None:
                 continue
             names = tuple([f"{address}.{name}" if address else name for address in addresses])
-            if id(tensor) in found:  # it hangs in several modules
+            if id(tensor) in found:  # registered in several modules
                 info = found[id(tensor)][2]
                 found[id(tensor)] = (tensor, role, info._replace(all_addresses=info.all_addresses + names))
                 continue

@@ -1,4 +1,4 @@
-"""Before the first shard: settle the plan, refuse what can't fit, fit what is fitted, say what will be written."""
+"""Before the first shard: agree on the plan, refuse what can't fit, fit what is fitted, say what will be written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..bundle.files import MANIFEST
 from ..errors import ArgumentError, StoreError
 from ..words import counted, human_size
-from .plan import StorePlan, settle
+from .plan import StorePlan, agree_on
 from .progress import Progress
 from .run import Job
 from .shard import shard_numbers
@@ -16,7 +16,7 @@ from .storage import Storage
 
 
 class Begun(NamedTuple):
-    """What is known when everything is settled."""
+    """What is known before the first shard is written."""
 
     plan: StorePlan
     done: frozenset[int]  # shards that are there already
@@ -44,7 +44,7 @@ def begin(job: Job, storage: Storage) -> Begun:
             "dtype='float16' or reduce= makes it less"
         )
     storage.tidy()
-    settle(storage, plan, job.ids)
+    agree_on(storage, plan, job.ids)
     job.fit(storage)
     return begun
 

@@ -105,7 +105,7 @@ class _Crew:
         return begun
 
     def _first_begins(self) -> Begun:
-        """One worker settles the plan; the others find it."""
+        """One worker writes the plan; the others read it."""
         while True:
             worker = self._hire()
             (call,) = self._busy

@@ -1,4 +1,4 @@
-"""What a store holds, settled before the first shard is written and never changed.
+"""What a store holds, decided before the first shard is written and never changed.
 
 `plan.json` is a function of the call: whoever makes the same call, on whatever machine, makes the same plan. So two
 workers that do the same shard write the same bytes, and a call that means something else is refused by name.
@@ -176,7 +176,7 @@ _DIFFERENCES = {
 }
 
 
-def settle(storage: Storage, plan: StorePlan, ids: Sequence[Id] | None) -> bool:
+def agree_on(storage: Storage, plan: StorePlan, ids: Sequence[Id] | None) -> bool:
     """Write the plan, or find that the store has the same; True if it was there. Raises if it has another."""
     is_new = storage.create(PLAN, plan.to_json())
     found = read_plan(storage)

@@ -11,7 +11,7 @@ class Progress:
     """A report before, a bar meanwhile, a summary at the end."""
 
     def __init__(self, wanted: bool | None) -> None:
-        self.shown = _somebody_looks() if wanted is None else wanted
+        self.shown = _is_watched() if wanted is None else wanted
         self._bar: Any = None
 
     def say(self, text: str) -> None:
@@ -34,7 +34,7 @@ class Progress:
             self._bar = None
 
 
-def _somebody_looks() -> bool:
+def _is_watched() -> bool:
     return sys.stderr.isatty() or _in_notebook()
 
 

@@ -57,7 +57,7 @@ class ExtractRequest:
     interventions: Any = None
 
     def job(self) -> Job:
-        """Look at the model and the first batch, and settle what is to be done."""
+        """Look at the model and the first batch, and decide what is to be done."""
         return Job(self)
 
 
@@ -73,9 +73,9 @@ class Job:
         self.ids: list[Id] | None = list(self.source.ids) if self.source.ids is not None else None
         self.calling = Calling(self.model)
         self._base: ModelLog | None = None  # in which interventions look up labels, where the light path can't edit
-        self.wanted, self.reductions, self.plan = quietly(self._settle)
+        self.wanted, self.reductions, self.plan = quietly(self._decide)
 
-    def _settle(self) -> tuple[list[WantedValue], dict[str, list[Reduction]], StorePlan]:
+    def _decide(self) -> tuple[list[WantedValue], dict[str, list[Reduction]], StorePlan]:
         batch = next(self.source.some_batches(1), None)
         if batch is None:
             raise ArgumentError("there are no inputs")

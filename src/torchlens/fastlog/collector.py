@@ -264,7 +264,7 @@ class Collector:
 
 
 def failure_of(rules: Rules, event: Event, raised: Exception) -> TorchLensError:
-    """What to tell the user when something of his raised."""
+    """The error that names which of the user's functions raised."""
     if isinstance(raised, TorchLensError):
         return raised
     asked = [f"{rule.argument} {selector_text(p)}" for rule in rules.all_rules for p in rule.predicates]

@@ -137,7 +137,7 @@ class LightEdits:
         self.applied = [0] * len(self.requests)
 
     def check(self) -> None:
-        """The passes are over: an edit that never happened is an error."""
+        """The runs are over: an edit that never happened is an error."""
         for request, applied in zip(self.requests, self.applied, strict=True):
             if not applied:
                 raise LayerNotFoundError(f"{ARGUMENT}: {request.site} was never reached in any forward pass")

@@ -115,7 +115,7 @@ class LightTracer(TorchCalls):
         self.runs += 1
         self.call_counts = [0] * len(self.modules)
         if self._sees_calls:
-            collector.prepare = self._mark_residents
+            collector.prepare = self._mark_model_tensors
             self.buffers = {id(b): b for module in self.modules for b in module._buffers.values() if b is not None}
         else:  # nothing is known of any tensor, so that what is kept is copied at once
             self.only_modules = True
@@ -161,7 +161,7 @@ class LightTracer(TorchCalls):
                 changes.end()
             self._changes = None
 
-    def _mark_residents(self) -> None:
+    def _mark_model_tensors(self) -> None:
         """Parameters and buffers must stay where they are: known before anything is kept, and not earlier."""
         self.collector.prepare = None
         parameters = [param for module in self.modules for param in module._parameters.values() if param is not None]
@@ -194,7 +194,7 @@ class LightTracer(TorchCalls):
                 reference, name, _ = known.get(id(argument), _UNKNOWN)
                 parents.append(name if reference() is argument else self._first_seen(argument))
             elif kind not in _NO_PARENTS and not (kind is tuple and all_plain(argument)):
-                self._meet(argument, parents)
+                self._note_parents(argument, parents)
         self.guarded = False
         self.busy = True
         try:
@@ -233,10 +233,10 @@ class LightTracer(TorchCalls):
                 else:
                     parents.append(self._first_seen(argument))
             elif kind not in _NO_PARENTS:
-                self._meet(argument, parents)
+                self._note_parents(argument, parents)
         if kwargs:
             for key, argument in kwargs.items():
-                self._meet(argument, parents if key != "out" else [])
+                self._note_parents(argument, parents if key != "out" else [])
         if function.written is not None or function.escapes or "out" in kwargs:
             targets = list(function.written(args, kwargs)) if function.written is not None else []
             if targets or function.escapes or "out" in kwargs:
@@ -252,8 +252,8 @@ class LightTracer(TorchCalls):
             self.busy = False
         return result
 
-    def _meet(self, argument: Any, parents: list[Name]) -> None:
-        """Name the tensors in an argument; some may not have been seen in this run yet."""
+    def _note_parents(self, argument: Any, parents: list[Name]) -> None:
+        """Append the names of the tensors in an argument; those that are new are counted first."""
         if type(argument) in _NO_PARENTS:
             return
         if isinstance(argument, Tensor):
@@ -261,11 +261,11 @@ class LightTracer(TorchCalls):
                 parents.append(self._name(argument) or self._first_seen(argument))
         elif isinstance(argument, (list, tuple)):
             for member in argument:
-                self._meet(member, parents)
+                self._note_parents(member, parents)
         elif isinstance(argument, slice):
-            self._meet((argument.start, argument.stop, argument.step), parents)
+            self._note_parents((argument.start, argument.stop, argument.step), parents)
         elif isinstance(argument, Mapping):
-            self._meet(list(argument.values()), parents)
+            self._note_parents(list(argument.values()), parents)
 
     def _first_seen(self, tensor: Tensor) -> Name:
         """A buffer that is used for the first time, or a tensor from elsewhere."""

@@ -11,7 +11,7 @@ Three rules:
 3. A parameter-free sequence that repeats back to back, each pass working on what the pass before it made, is a
    loop: corresponding operations are passes of one layer.
 
-The rules can pull an operation two ways. Four conventions settle it:
+Sometimes the rules contradict each other. Four conventions decide:
 
 * *Loops fold before layers grow.* A loop inside the body of a recurrent layer counts as a single place of that
   body, so `fc, (sin, cos) x 4` executed 3 times is one `sin` layer of 12 passes, even if the 4 varies.

@@ -20,7 +20,7 @@ class Accessor(Tabular, Generic[T]):
     def __init__(self, noun: str, records: dict[str, T], by_any_address: dict[str, T]) -> None:
         self.noun = noun
         self._records = records
-        self._by_any_address = by_any_address  # what hangs in the model under several names is found under each
+        self._by_any_address = by_any_address  # what is registered under several names is found under each
 
     def _table_records(self) -> Iterator[T]:
         return iter(self)

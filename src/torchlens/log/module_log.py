@@ -51,7 +51,7 @@ class ModuleLog(Tabular):
 
     @property
     def all_addresses(self) -> list[str]:
-        """Several when the same module hangs in the model under several names."""
+        """Several when the same module is registered under several names."""
         return [address or "self" for address in self._info.all_addresses]
 
     @property

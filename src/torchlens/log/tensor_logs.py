@@ -58,7 +58,7 @@ class _TensorLog(Tabular):
 
     @property
     def all_addresses(self) -> list[str]:
-        """Several when the same tensor hangs in the model under several names."""
+        """Several when the same tensor is registered under several names."""
         return list(self._info.all_addresses)
 
     @property
