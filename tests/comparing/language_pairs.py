@@ -39,11 +39,11 @@ def log_ids(model: nn.Module, ids: Tensor = IDS) -> tl.ModelLog:
 # ---- GPT-2 ----------------------------------------------------------------------------------------------------------
 
 
-def gpt2(attention: str = "eager") -> Any:
+def gpt2(attention: str = "eager", **config: Any) -> Any:
     torch.manual_seed(0)
     sizes = {"vocab_size": WORDS, "n_positions": 32, "n_embd": WIDTH, "n_layer": 3, "n_head": HEADS}
-    ends = {"bos_token_id": 0, "eos_token_id": 0}
-    return noised(GPT2LMHeadModel(GPT2Config(**sizes, **ends, attn_implementation=attention, use_cache=False)))
+    settings = {**config, "bos_token_id": 0, "eos_token_id": 0, "attn_implementation": attention, "use_cache": False}
+    return noised(GPT2LMHeadModel(GPT2Config(**sizes, **settings)))
 
 
 class PortBlock(nn.Module):

@@ -92,3 +92,18 @@ def pair(at: str = "", module: str = "", says: str = "") -> Callable[[Callable[[
 
 def answer(each: Pair) -> Answer:
     return Answer(each, tl.compare(*each.build()))
+
+
+def answers_both_ways(each: Pair) -> tuple[Answer, bool]:
+    """What is found of a pair, and whether it is the same with A and B exchanged, but for the names."""
+    one, other = each.build()
+    forth, back = tl.compare(one, other), tl.compare(other, one)
+    return Answer(each, forth), is_mirrored(forth, back)
+
+
+def is_mirrored(forth: tl.Comparison, back: tl.Comparison) -> bool:
+    """Does one comparison say of B and A what the other says of A and B?"""
+    places = [(d.a, d.b, d.kind, d.places) for d in forth.differences]
+    mirrored = [(d.b, d.a, d.kind, tuple((b, a) for a, b in d.places)) for d in back.differences]
+    same_checks = [check.same for check in forth.checks] == [check.same for check in back.checks]
+    return forth.status == back.status and places == mirrored and same_checks

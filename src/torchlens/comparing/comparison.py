@@ -14,7 +14,7 @@ from .float64_values import Values
 from .matching import Matching
 from .operation_pairs import Row, aligned_rows
 from .preconditions import Check
-from .proof import Proof, prove
+from .proof import Proof, prove, prove_all
 from .sides import Side
 
 
@@ -31,6 +31,11 @@ class Outcome:
     constants: bool = False  # only constants are rounded in another way
     original: Values | None = None  # of the recipient, before anything was grafted
     unwritten: int = 0  # values that differ in memory that nothing was written to yet, and only there
+
+    @property
+    def expected(self) -> float:
+        """How far the outputs may be apart for rounding alone."""
+        return max(10 * sum(self.rounding.values()), 1e-9)
 
 
 @dataclass(frozen=True)
@@ -125,7 +130,7 @@ class Comparison:
     def differences(self) -> list[Difference]:
         """All that was found, one for each cause, in the order in which they appear."""
         families: dict[Any, list[Finding]] = {}
-        for finding in sorted(self._outcome.findings, key=lambda each: each.along_the_way):
+        for finding in sorted(self._findings, key=lambda each: each.along_the_way):
             families.setdefault(finding.family, []).append(finding)
         return [self._difference(findings) for findings in families.values()]
 
@@ -155,13 +160,30 @@ class Comparison:
     def proof(self) -> Proof | None:
         """What comes of putting the value of one run into the other at the first difference; None if there is none."""
         findings = self._outcome.findings
-        return prove(self._donor, self._recipient, findings[:1]) if findings else None
+        return prove(self._donor, self._recipient, findings[0], self._outcome.expected) if findings else None
 
     @cached_property
     def full_proof(self) -> Proof | None:
         """The same for all differences at once; None if there are not several."""
-        findings = self._outcome.findings
-        return prove(self._donor, self._recipient, findings) if len(findings) > 1 else None
+        findings = self._findings
+        return prove_all(self._donor, self._recipient, findings) if len(findings) > 1 else None
+
+    @property
+    def is_proved(self) -> bool:
+        """Do the outputs agree but for rounding, or nearly so, when what differs is put right?"""
+        found = (self.proof, self.full_proof)
+        errors = [proof.error for proof in found if proof is not None and proof.error is not None]
+        return bool(errors) and min(errors) <= max(self._outcome.expected, self.output_error / 10)
+
+    @cached_property
+    def _findings(self) -> list[Finding]:
+        """Without what differs only because the search put a value in place for all that use it, and not for one."""
+        found = self._outcome.findings
+        if len(found) > 1 and found[0].kind in ("missing", "extra"):
+            proof = self.proof
+            if proof is not None and proof.edge and (proof.error or 0.0) <= self._outcome.expected:
+                return found[:1]
+        return found
 
     # ---- the table -----------------------------------------------------------------------------------------------
 

@@ -114,15 +114,18 @@ def _proof(comparison: Comparison) -> list[str]:
     proof, matching = comparison.proof, comparison._outcome.matching
     assert proof is not None and matching is not None
     if proof.error is None:
-        return [_filled(f"  Not proved: {proof.reason}")]
+        return [_filled(f"  Not proved: {proof.reason}.")]
     values = f"{matching.donor.name}'s value put into {matching.recipient.name}"
+    where = f"here, for {proof.edge} alone," if proof.edge else "here"
     again = f"{counted(proof.operations, 'operation')} computed again"
-    words = f"  Proof: with {values} here and {again}, the outputs {_by(proof.error)}"
+    proved = comparison.is_proved
+    words = f"  {'Proof' if proved else 'Not proved'}: with {values} {where} and {again}, the outputs "
+    words += _by(proof.error) if proved or not proof.error else f"still {_by(proof.error)}"
     if proof.operations < 2:
         words += " (so near to the output that it proves little)"
     full = comparison.full_proof
     if full is not None and full.error is not None:
-        words += f"; with all {len(comparison._outcome.findings)} differences healed, they {_by(full.error)}"
+        words += f"; with all {len(comparison._findings)} differences healed, they {_by(full.error)}"
     return [_filled(words + ".")]
 
 
