@@ -161,6 +161,79 @@ def test_another_number_of_outputs() -> None:
     assert "A returns 1 tensor, B 2; they were compared in order." in repr(comparison)
 
 
+class Two(nn.Module):
+    """Layers by name, and a forward pass that is given as a function of them and the input."""
+
+    def __init__(self, forward: Any, **layers: nn.Module) -> None:
+        super().__init__()
+        self.way = forward
+        torch.manual_seed(3)
+        self.first, self.norm, self.last = nn.Linear(8, 16), nn.LayerNorm(16), nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.way(self, self.first(x))
+
+
+def printed(one: Any, other: Any) -> str:
+    return " ".join(repr(tl.compare(logged(Two(one)), logged(Two(other)))).split())
+
+
+def test_a_step_that_is_missing_on_one_edge() -> None:
+    one, other = (lambda net, h: h + net.last(net.norm(h))), (lambda net, h: h + net.last(h))
+    comparison = tl.compare(logged(Two(one)), logged(Two(other)))
+    assert [difference.cause for difference in comparison.differences] == [
+        "missing operation: B has no such step: layer_norm"
+    ]
+    words = "Proof: with A's value put into B here, for linear_2_2 alone, and 2 operations computed again, the outputs"
+    assert f"{words} agree exactly." in " ".join(repr(comparison).split()) and comparison.is_proved
+
+
+def test_what_can_not_be_proved() -> None:
+    def reading(activation: Any) -> Any:
+        def way(net: Any, h: torch.Tensor) -> Any:
+            h = activation(h)
+            return net.last(h) * h.mean().item()
+
+        return way
+
+    words = printed(reading(torch.relu), reading(torch.tanh))
+    assert "other function: relu in A, tanh in B" in words and " Not proved: " in words and " Proof: " not in words
+
+
+def test_outputs_that_agree_while_the_rest_is_rounded() -> None:
+    half = Two(lambda net, h: net.last(h) > -9)
+    comparison = tl.compare(logged(half), logged(copy.deepcopy(half).bfloat16(), X.bfloat16()))
+    assert comparison.verdict == (
+        "Rounding only: the outputs agree bit for bit, and all that leads to them agrees but for rounding."
+    )
+
+
+def test_constants_that_were_rounded_in_another_way() -> None:
+    tables = torch.arange(1, 17) / 3, torch.arange(1, 17) * torch.tensor(1 / 3)
+    assert not tables[0].equal(tables[1])
+    comparison = tl.compare(*(logged(Two(lambda net, h, t=table: net.last(h * t))) for table in tables))
+    assert comparison.status == "rounding" and comparison.verdict.endswith(
+        "; constants, such as tables or folded weights, were computed in another order and rounded."
+    )
+
+
+def test_outputs_of_other_shapes() -> None:
+    words = printed(lambda net, h: net.last(h), lambda net, h: net.last(h)[:, :3].exp())
+    expected = "Different: the outputs differ in shape or kind, and the place where this begins was not found."
+    assert words.startswith(expected)
+
+
+def test_nothing_in_common() -> None:
+    torch.manual_seed(0)
+    other = nn.Sequential(nn.Linear(8, 12), nn.Softmax(-1), nn.Linear(12, 16), nn.Sigmoid())
+    comparison = tl.compare(logged(Two(lambda net, h: net.last(net.norm(h.sin())).cumsum(0))), logged(other))
+    assert not comparison and comparison.verdict.endswith(
+        "The first operations of one function that differ are linear_1_1 in A, linear_2_3 in B, and nothing that was "
+        "tried there makes the rest agree: other operations: from here on, A does linear; B does linear > softmax > "
+        "linear."
+    )
+
+
 # ---- both ways ----------------------------------------------------------------------------------------------------
 
 

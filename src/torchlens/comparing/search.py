@@ -1,5 +1,6 @@
 """The first place where two runs part: rules from the certain to the likely.
 
+input    the models were given other numbers, and what differs depends on them
 order    an input of what differs is matched, in the same shape, with the same numbers in another order
 direct   the same function of equal parents with another result: the definition of guilt
 region   the smallest piece of both graphs whose end, taken from the donor, lets the recipient go on as the donor does
@@ -35,7 +36,7 @@ class Search:
 
     def find(self) -> Finding | None:
         """The first difference; None if nothing can be said."""
-        finding = self._order() or self._direct() or self._region() or self._fallback()
+        finding = self._input() or self._order() or self._direct() or self._region() or self._fallback()
         if finding is not None:
             self._complete(finding)
         return finding
@@ -60,6 +61,19 @@ class Search:
             i = parent
         return i
 
+    # ---- inputs --------------------------------------------------------------------------------------------------
+
+    def _input(self) -> Finding | None:
+        """Also one that only one of the models uses: a mask of ones may change what the other does at all."""
+        for j, i in zip(self.donor.inputs, self.recipient.inputs, strict=False):
+            differ = self.donor.value(j).shape == self.recipient.value(i).shape and not self._is_alike(j, i)
+            if differ and i not in self.matching.grafts and (j in self.in_donor_region or i in self.in_region):
+                return Finding(j, i, "source", 0.0)
+        return None
+
+    def _is_alike(self, j: int, i: int) -> bool:
+        return same_numbers(self.matching.index.fingerprints[j], self.matching.prints[i], self.matching.tolerance)
+
     # ---- the same numbers in another order -----------------------------------------------------------------------
 
     def _order(self) -> Finding | None:
@@ -68,7 +82,7 @@ class Search:
             if j is None or i in self.matching.grafts:
                 continue
             j, i = self._first_reordered(j, i)
-            finding = Finding(j, i, "order", 0.0)
+            finding = self._missing_step(j, i) or Finding(j, i, "order", 0.0)
             if self.donor.value(j).role == "input" or self.gain(finding, _FAR) > 0:
                 return finding
         return None
@@ -92,6 +106,19 @@ class Search:
             if found is None:
                 return j, i
             j, i = found
+
+    def _missing_step(self, j: int, i: int) -> Finding | None:
+        """Two equal views, of which the donor's is of numbers that a step before it, such as `roll`, put in order."""
+        donor, recipient = self.donor, self.recipient
+        if not donor.is_view(j) or donor.function(j) != recipient.function(i):
+            return None
+        if len(donor.parents[j]) != 1 or len(recipient.parents[i]) != 1:
+            return None
+        (before,), (own,) = donor.parents[j], recipient.parents[i]
+        alike = donor.value(before).shape == recipient.value(own).shape and self._is_alike(before, own)
+        if not alike or donor.is_view(before) or _equal(donor.values[before], recipient.values[own]):
+            return None
+        return Finding(before, own, "missing", 0.0)
 
     def _apart(self, j: int, i: int) -> float:
         return abs(self.donor.rank[j] / len(self.donor.ids) - self.recipient.rank[i] / len(self.recipient.ids))
