@@ -101,7 +101,7 @@ bench-parts: $(READY)  ## what single parts cost: full log, fastlog, graph passe
 	$(RUN) -m benchmarks.compare
 	$(RUN) -m benchmarks.extract
 
-compare-pairs: $(READY)  ## compare the pairs of runs whose truth is known, print a table of what was found
+compare-pairs: $(READY) $(ZOO)  ## compare the pairs of runs whose truth is known, print a table of what was found
 	OMP_NUM_THREADS=1 $(RUN) -m tests.comparing
 
 bench-gate: $(READY)  ## fail if the hot path has become slower (ACCEPT=1: these figures from now on)

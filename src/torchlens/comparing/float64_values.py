@@ -57,6 +57,10 @@ class Values:
         made._changed, made._fixed = set(self._changed), set(self._fixed)
         return made
 
+    def forget_recent(self) -> None:
+        """Let go of all that can be computed again."""
+        self._recent = Recent(self._recent.most_bytes)
+
     # ---- computing ---------------------------------------------------------------------------------------------
 
     def _made(self, index: int) -> Tensor | None:

@@ -83,6 +83,8 @@ def prove_all(donor: Side, recipient: Side, findings: list[Finding]) -> Proof:
 
 
 def _proof_of(donor: Side, recipient: Side, build: Callable[[], Downstream]) -> Proof:
+    for side in (donor, recipient):
+        side.make_room()
     try:
         with grad_scope():
             set_grad_enabled(False)

@@ -134,6 +134,11 @@ class Side:
         self.exact = Float64(self.trace, coarse, blank=blank)
         self.values = Values(self.trace, self.exact, max(_LEAST_BYTES, max(self.bytes, other.bytes) // _PART))
 
+    def make_room(self) -> None:
+        """A proof holds values of its own: what is large and can be computed again goes before."""
+        if self.bytes > _LEAST_BYTES:
+            self.values.forget_recent()
+
     def fingerprints(self) -> dict[int, Fingerprint]:
         """Of every value, which are computed on the way."""
         return {i: fingerprint(self.values[i]) for i in self.ids}

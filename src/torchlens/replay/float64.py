@@ -32,7 +32,7 @@ _WIDE = {
 _BLANK = {name for name in UNINITIALISED if "empty" in name}
 
 #: Parameters in float64 that are not made anew for each use: as many as take so many bytes.
-_PARAMETER_BYTES = 64 << 20
+_PARAMETER_BYTES = 16 << 20
 
 #: Methods that are a type by name, and do nothing where every type is float64.
 _CASTS = {"float", "half", "bfloat16", "double"}
