@@ -97,3 +97,43 @@ def test_a_store_takes_no_other_place(log: tl.ModelLog, tmp_path: Path) -> None:
 def test_a_folder_that_is_no_log(tmp_path: Path) -> None:
     with pytest.raises(tl.BundleError, match="is not a saved log: manifest.json is missing"):
         tl.load(tmp_path)
+
+
+def two(output: Tensor) -> Tensor:
+    return output
+
+
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (lambda log, x: tl.pluck(Net(), "fc", x), r"layers: .*pluck\(model, input, layers\)"),
+        (lambda log, x: tl.sweep(Net(), sites="fc", edit=0.0, metric=torch.sum), "tl.sweep takes a log, not .* Net"),
+        (lambda log, x: tl.sweep(log, sites="fc", edit=0.0, metric="acc"), "metric is a function of .* not 'acc'"),
+        (lambda log, x: tl.sweep(log, sites="fc", edit=0.0, metric=two), "metric 'two' gives .*Tensor.* not a number"),
+        (
+            lambda log, x: tl.log_forward_pass(Net(), x, interventions={"fc": tl.edits.zero(units=[7])}),
+            r"zero\(units=\[7\]\) does not fit a tensor of shape \(5, 2\), which has units 0 to 1",
+        ),
+        (lambda log, x: log.draw(vis_gather="no"), "vis_gather is True or False, not 'no'"),
+        (lambda log, x: log.draw(vis_fold_repeats=3), "vis_fold_repeats is True or False, not 3"),
+    ],
+)
+def test_wrong_arguments(log: tl.ModelLog, ask: Callable[..., Any], says: str) -> None:
+    with pytest.raises(tl.ArgumentError, match=says):
+        ask(log, torch.rand(5, 3))
+
+
+def test_one_column_needs_no_list(log: tl.ModelLog) -> None:
+    assert list(log.to_pandas("flops").columns) == ["flops"]
+
+
+def test_what_is_written_while_running_is_not_replaced_by_save(log: tl.ModelLog, tmp_path: Path) -> None:
+    tl.save(log, tmp_path / "log")
+    with pytest.raises(tl.BundleError, match="exists already; give another path$"):
+        tl.log_forward_pass(Net(), torch.rand(5, 3), save_activations_to=tmp_path / "log")
+
+
+def test_a_store_is_no_log(tmp_path: Path) -> None:
+    tl.extract(Net(), torch.rand(2, 5, 3), ["fc"], save_to=tmp_path / "acts", progress=False)
+    with pytest.raises(tl.BundleError, match=r"is a store of tl.extract, not a saved log; tl.open_store\('.*acts'\)"):
+        tl.load(tmp_path / "acts")

@@ -21,19 +21,21 @@ from .rows import Tables
 from .shards import ShardEntry, ShardWriter
 from .tensors import TensorEncoder
 
+_REPLACE = ", or replace it with tl.save(..., overwrite=True)"
+
 
 def save_trace(
     trace: Trace, path: Path, *, overwrite: bool, activations: bool, gradients: bool, arguments: bool
 ) -> None:
     """Write into a folder beside the one that is wanted, and rename it at the end."""
-    check_target(path, overwrite)
+    check_target(path, overwrite, _REPLACE)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         new = beside(path, "tmp")
         new.mkdir()
     try:
         _write(trace, new, activations=activations, gradients=gradients, arguments=arguments)
-        check_target(path, overwrite)  # once more: others may have been there meanwhile
+        check_target(path, overwrite, _REPLACE)  # once more: others may have been there meanwhile
         with writing(path):
             replace(path, new)
     except BaseException as error:
@@ -43,12 +45,12 @@ def save_trace(
         raise
 
 
-def check_target(path: Path, overwrite: bool) -> None:
+def check_target(path: Path, overwrite: bool, hint: str = "") -> None:
     """Refuse to replace anything but an empty folder or a bundle that holds nothing else, and that only when asked."""
     if not os.path.lexists(path):
         return
     if not overwrite:
-        raise BundleError(f"{path} exists already; give another path, or replace it with tl.save(..., overwrite=True)")
+        raise BundleError(f"{path} exists already; give another path{hint}")
     if path.is_symlink() or not path.is_dir():
         raise BundleError(f"{path} exists and is not a bundle, so it is not replaced")
     found = sorted(entry.name for entry in path.iterdir())

@@ -54,6 +54,9 @@ class DrawOptions(ViewOptions):
             if name in arguments and arguments[name] not in choices:
                 listed = ", ".join(map(repr, choices))
                 raise ArgumentError(f"{name} is one of {listed}, not {arguments[name]!r}")
+        for name in ("vis_gather", "vis_fold_repeats", "vis_save_only"):
+            if not isinstance(arguments.get(name, False), bool):
+                raise ArgumentError(f"{name} is True or False, not {arguments[name]!r}")
         _check_depth(arguments.get("vis_nesting_depth"))
         _check_color_by(arguments.get("vis_color_by"))
         for name in ("vis_expand", "vis_collapse"):

@@ -182,4 +182,6 @@ def _needed(package: str, install: str) -> Any:
         return import_module(package)
     except ImportError as error:
         name = package.partition(".")[0]
-        raise ImportError(f'this needs {name}: pip install "{install}"') from error
+        raise ImportError(
+            f'this needs {name}: pip install "{install}"; without it, store[layer][:] is an array'
+        ) from error

@@ -46,6 +46,8 @@ def pluck(
             tensors that a module returned, the second), labels, numbers. A selector must mean one operation. If all
             are modules, the forward pass ends when the last of them has returned; otherwise it runs to the end.
     """
+    if isinstance(layers, Tensor):
+        raise ArgumentError("layers: a tensor names no layer; the order is pluck(model, input, layers)")
     selection = Selection.checked(layers, "layers")
     if not selection.selectors:
         raise ArgumentError("layers: an empty list chooses nothing")

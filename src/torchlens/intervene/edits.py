@@ -161,7 +161,8 @@ class Part(Edit):
                 else self._one(tensor, moment)
             )
         except IndexError as error:
-            raise ArgumentError(f"{self!r} does not fit a tensor of shape {tuple(tensor.shape)}: {error}") from None
+            fits = f", which has units 0 to {self._count(tensor) - 1}" if self.at is None else f": {error}"
+            raise ArgumentError(f"{self!r} does not fit a tensor of shape {tuple(tensor.shape)}{fits}") from None
 
     def _one(self, tensor: Tensor, moment: Moment) -> Tensor:
         index = self.at if self.at is not None else self._units_of(tensor)
@@ -187,6 +188,11 @@ class Part(Edit):
         if tensor.dim() == 0:
             raise ArgumentError(f"{self!r} chooses units of a tensor without dimensions")
         return (slice(None), units) if tensor.dim() in (4, 5) else (..., units)
+
+    @staticmethod
+    def _count(tensor: Tensor) -> int:
+        """How many units there are: channels of images and videos, else along the last dimension."""
+        return tensor.shape[1 if tensor.dim() in (4, 5) else -1]
 
 
 @dataclass(frozen=True, repr=False, eq=False)

@@ -123,6 +123,10 @@ def sweep(
         raise ArgumentError("a sweep needs an edit or a donor, and not both")
     if method not in ("exact", "gradient"):
         raise ArgumentError(f'method is "exact" or "gradient", not {method!r}')
+    if not hasattr(base, "_lookup"):
+        raise ArgumentError(f"tl.sweep takes a log, not of type {type(base).__name__}: tl.log_forward_pass(model, x)")
+    if not callable(metric):
+        raise ArgumentError(f"metric is a function of what the model returns, not {metric!r}")
     graph: Graph = base.graph
     what = as_edit(edit) if edit is not None else Patch(donor)
     work = _Sweep(graph, Base(graph, base._lookup._asked), what, metric, over)
@@ -275,7 +279,13 @@ class _Sweep:
         return {output: run.new[output] for output in self.outputs if output in run.new}
 
     def measured(self, new: dict[Value, Tensor]) -> float:
-        return float(self.metric(self._result(new)))
+        found = self.metric(self._result(new))
+        try:
+            return float(found)
+        except (TypeError, ValueError, RuntimeError):
+            name = getattr(self.metric, "__name__", repr(self.metric))
+            what = f"a Tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"{found!r:.60}"
+            raise ArgumentError(f"metric {name!r} gives {what}, not a number") from None
 
     def _result(self, new: dict[Value, Tensor]) -> Any:
         def tensor(value: Value) -> Tensor:

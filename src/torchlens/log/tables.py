@@ -99,6 +99,7 @@ def column_names(kind: type) -> tuple[str, ...]:
 
 def _table(source: Tabular, columns: Sequence[str] | None) -> tuple[list[str], list[dict[str, Any]]]:
     records = list(source._table_records())
+    columns = [columns] if isinstance(columns, str) else columns
     known = list(dict.fromkeys(name for kind in dict.fromkeys(map(type, records)) for name in column_names(kind)))
     for name in columns or ():
         if records and not all(hasattr(type(record), name) for record in records):
