@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Chromium for the tests of the page; where it can't be installed they are skipped, and say so.
 CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser)
 
-.PHONY: help demo test browser package frameworks kills handover ray cloud lint docs corpora fuzz interrupts zoo versions bench bench-parts bench-gate gallery compare-pairs clean
+.PHONY: help demo test browser package frameworks kills handover ray cloud lint viewer-types viewer-tests docs corpora fuzz interrupts zoo versions bench bench-parts bench-gate gallery compare-pairs clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 13
@@ -66,6 +66,9 @@ lint: $(READY)  ## style and types
 viewer-types:  ## check the types of the page's viewer with TypeScript (needs node and npm)
 	npm install --silent --no-save --prefix $(VENV)/.node typescript
 	$(VENV)/.node/node_modules/.bin/tsc -p src/torchlens/page/viewer
+
+viewer-tests:  ## the unit tests of the page's viewer (needs node 20 or newer, and nothing else)
+	node --test tests/page/viewer/*.test.mjs
 
 docs: $(READY)  ## build the documentation site into build/site; a broken link is an error
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet

@@ -162,7 +162,7 @@ def test_from_the_command_line(log: tl.ModelLog, tmp_path: Path, capsys: pytest.
     assert cli.main(["page", *built, "--out", str(tmp_path / "linear.html")]) == 0
     assert unpacked((tmp_path / "linear.html").read_text(encoding="utf-8"))["name"] == "Linear"
     tl.save(log, tmp_path / "run")
-    assert cli.main(["page", str(tmp_path / "run"), "--out", str(tmp_path / "run"), "--no-values"]) == 0
+    assert cli.main(["page", str(tmp_path / "run"), "--out", str(tmp_path / "run.html"), "--no-values"]) == 0
     assert capsys.readouterr().out.split() == [str(tmp_path / "linear.html"), str(tmp_path / "run.html")]
     assert "values" not in unpacked((tmp_path / "run.html").read_text(encoding="utf-8"))
 

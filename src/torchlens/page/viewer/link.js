@@ -1,5 +1,7 @@
 // What is shown, in the address: a link or a reload brings it back.
 
+import { openAt } from "./depth.js";
+
 /** @typedef {import("./pane.js").Pane} Pane */
 
 /** @param {Pane} pane @param {{overlay: string, theme: string}} looks */
@@ -32,8 +34,7 @@ export function fromHash(pane, parts) {
   if (buffers === "always" || buffers === "never") state.buffers = buffers;
   const depth = Number(parts.get("depth"));
   if (depth >= 1) {
-    state.open = new Set();
-    mode.depth.forEach((each, group) => each < depth && state.open.add(group));
+    state.open = openAt(mode, depth);
   }
   for (const group of numbers(parts.get("open"))) if (group < mode.depth.length) state.open.add(group);
   const fold = parts.get("fold");

@@ -1,7 +1,10 @@
 // One graph on one canvas: what is open, where one looks, what is selected.
 
+import { beginningOf, between, centredOn, filledBy, keptInPlace, toWorld, wholeOf, zoomed } from "./camera.js";
+import { READABLE, boxesAt, depthOf, openAt, readableDepth } from "./depth.js";
 import { paint } from "./paint.js";
 import { listenTo } from "./pointer.js";
+import { neighbours, pathBetween, relatives } from "./reach.js";
 import { Scene } from "./scene.js";
 import { show } from "./view.js";
 
@@ -11,11 +14,8 @@ import { show } from "./view.js";
  * @typedef {{place: number} | {group: number}} Selection an entry of the log, or a module of the mode
  * @typedef {{selected?: (selection: Selection | null) => void, moved?: () => void, rebuilt?: () => void,
  *   hovered?: (text: string, x: number, y: number) => void}} Hooks
- * @typedef {{x: number, y: number}} Point
+ * @typedef {import("./camera.js").Point} Point
  */
-
-const READABLE = 60; // boxes that a page opens with at most
-const LARGEST = 4;
 
 export class Pane {
   /** @param {Model} model @param {HTMLCanvasElement} canvas @param {import("./palette.js").Colours} colours @param {Hooks} hooks */
@@ -57,7 +57,7 @@ export class Pane {
     this.refit = null;
     new ResizeObserver(() => (this.refit ? this.refit() : this.repaint())).observe(canvas);
     if (boxesAt(this.mode, 1) > READABLE) this.state.folded = new Set(this.mode.runs.keys());
-    this.setDepth(this.readableDepth());
+    this.setDepth(readableDepth(this.mode));
   }
 
   get mode() {
@@ -70,29 +70,14 @@ export class Pane {
 
   // ---- what is shown
 
-  /** The deepest level at which everything can still be read. */
-  readableDepth() {
-    const { mode } = this;
-    let depth = 1;
-    while (depth <= mode.deepest && boxesAt(mode, depth + 1) <= READABLE) depth += 1;
-    return depth;
-  }
-
   /** The level of nesting that is open everywhere. */
   get depth() {
-    const { mode } = this;
-    for (let depth = 1; depth <= mode.deepest; depth++) {
-      for (let group = 0; group < mode.depth.length; group++) {
-        if (mode.depth[group] === depth && !this.state.open.has(group)) return depth;
-      }
-    }
-    return mode.deepest + 1;
+    return depthOf(this.mode, this.state.open);
   }
 
   /** @param {number} depth 1: every module is closed */
   setDepth(depth) {
-    this.state.open = new Set();
-    this.mode.depth.forEach((each, group) => each < depth && this.state.open.add(group));
+    this.state.open = openAt(this.mode, depth);
     this.rebuild();
     this.fit();
   }
@@ -103,7 +88,7 @@ export class Pane {
     const depth = this.depth;
     this.modeName = name;
     this.state.folded = new Set();
-    this.setDepth(Math.min(depth, Math.max(this.readableDepth(), depth)));
+    this.setDepth(depth);
     this.select(selected && "place" in selected ? selected : null);
   }
 
@@ -131,7 +116,7 @@ export class Pane {
     else this.state.open.add(group);
     this.rebuild();
     const after = this.rectOfGroup(group);
-    if (before && after) this.keepInPlace(before, after, at);
+    if (before && after) this.jumpTo(keptInPlace(this.camera, before, after, this.state.direction, at));
     this.select({ group });
     this.hooks.moved?.();
   }
@@ -146,28 +131,6 @@ export class Pane {
       if (closed >= 0) return scene.layout.nodes[closed];
     }
     return null;
-  }
-
-  /** @param {import("./layout.js").Rect} before @param {import("./layout.js").Rect} after @param {Point} [at] */
-  keepInPlace(before, after, at) {
-    const { camera } = this;
-    this.refit = null;
-    const upwards = this.state.direction === "bottomup";
-    const sideways = this.state.direction === "leftright";
-    const anchor = (/** @type {import("./layout.js").Rect} */ rect) => ({
-      x: sideways ? rect.x : rect.x + rect.width / 2,
-      y: sideways ? rect.y + rect.height / 2 : upwards ? rect.y + rect.height : rect.y,
-    });
-    camera.x += anchor(after).x - anchor(before).x;
-    camera.y += anchor(after).y - anchor(before).y;
-    if (at) {
-      const point = this.toWorld(at.x, at.y);
-      const clamp = (/** @type {number} */ value, /** @type {number} */ low, /** @type {number} */ high) =>
-        Math.min(Math.max(value, low), high);
-      camera.x += clamp(point.x, after.x + 6, after.x + after.width - 6) - point.x;
-      camera.y += clamp(point.y, after.y + 6, after.y + after.height - 6) - point.y;
-    }
-    this.repaint();
   }
 
   /** Open every module around an entry, and look at it. @param {number} place @param {boolean} [zoom] */
@@ -199,111 +162,69 @@ export class Pane {
   /** @param {number} place @param {boolean} [zoom] */
   lookAt(place, zoom = false) {
     const node = this.scene.shown.shownBy[place];
-    if (node >= 0) this.centre(this.scene.layout.nodes[node], zoom);
+    if (node < 0) return;
+    const k = zoom ? Math.max(this.camera.k, 0.9) : this.camera.k;
+    this.moveTo(centredOn(this.scene.layout.nodes[node], this.size, k));
   }
 
   /** @param {number} group */
   lookAtGroup(group) {
     const rect = this.rectOfGroup(group);
-    if (!rect) return;
-    const { width, height } = this.size;
-    const k = Math.min(1.2, (width - 60) / rect.width, (height - 60) / rect.height);
-    this.moveTo({ k, x: rect.x + rect.width / 2 - width / k / 2, y: rect.y + rect.height / 2 - height / k / 2 });
-  }
-
-  /** @param {import("./layout.js").Rect} rect @param {boolean} zoom */
-  centre(rect, zoom) {
-    const { width, height } = this.size;
-    const k = zoom ? Math.max(this.camera.k, 0.9) : this.camera.k;
-    this.moveTo({ k, x: rect.x + rect.width / 2 - width / k / 2, y: rect.y + rect.height / 2 - height / k / 2 });
+    if (rect) this.moveTo(filledBy(rect, this.size));
   }
 
   // ---- where one looks
 
-  /** The whole graph, or as much of its beginning as can be read. */
+  /** The whole graph. */
   fit() {
-    const { width, height } = this.size;
-    const { scene } = this;
-    const whole = Math.min((width - 40) / Math.max(scene.width, 1), (height - 40) / Math.max(scene.height, 1));
-    const k = Math.min(1.25, whole);
-    const above = scene.height * k > height - 110 ? 0 : 12 / k; // below the breadcrumb
-    this.moveTo({ k, x: scene.width / 2 - width / k / 2, y: scene.height / 2 - height / k / 2 - above }, false);
+    this.jumpTo(wholeOf(this.scene, this.size));
     this.refit = () => this.fit();
   }
 
   /** As large as can be read, at the beginning. */
   fitReadable() {
-    this.fit();
-    this.refit = () => this.fitReadable();
-    const { width, height } = this.size;
-    const { scene } = this;
-    if (this.camera.k >= 0.45 || !scene.layout.nodes.length) return;
-    const sideways = this.state.direction === "leftright";
-    const [breadth, room] = sideways ? [scene.height, height] : [scene.width, width];
-    const k = Math.max(0.7, Math.min(1, (room - 40) / Math.max(breadth, 1)));
-    const first = scene.layout.nodes[0];
-    const middle = { x: first.x + first.width / 2, y: first.y + first.height / 2 };
-    const whole = breadth * k <= room;
-    const x = whole ? scene.width / 2 : middle.x;
-    const y = whole ? scene.height / 2 : middle.y;
-    const top = this.state.direction === "bottomup" ? scene.height + 30 / k - height / k : -48 / k;
-    this.moveTo(sideways ? { k, x: -30 / k, y: y - height / k / 2 } : { k, x: x - width / k / 2, y: top }, false);
+    this.jumpTo(beginningOf(this.scene, this.scene.layout.nodes[0], this.size, this.state.direction));
     this.refit = () => this.fitReadable();
   }
 
-  /** @param {import("./paint.js").Camera} to @param {boolean} [gently] */
-  moveTo(to, gently = true) {
+  /** @param {import("./paint.js").Camera} to */
+  jumpTo(to) {
     cancelAnimationFrame(this.frame);
     this.refit = null;
-    const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
-    if (!gently || still) {
-      Object.assign(this.camera, to);
-      this.repaint();
-      this.hooks.moved?.();
-      return;
-    }
+    Object.assign(this.camera, to);
+    this.repaint();
+    this.hooks.moved?.();
+  }
+
+  /** Gently, unless the reader wants no motion. @param {import("./paint.js").Camera} to */
+  moveTo(to) {
+    this.refit = null;
+    if (matchMedia("(prefers-reduced-motion: reduce)").matches) return this.jumpTo(to);
     const from = { ...this.camera };
     const begin = performance.now();
     const step = (/** @type {number} */ now) => {
       const share = Math.min(1, Math.max(0, (now - begin) / 180));
-      const eased = share * (2 - share);
-      this.camera.k = from.k + (to.k - from.k) * eased;
-      this.camera.x = from.x + (to.x - from.x) * eased;
-      this.camera.y = from.y + (to.y - from.y) * eased;
-      this.repaint();
-      this.hooks.moved?.();
+      this.jumpTo(between(from, to, share));
       if (share < 1) this.frame = requestAnimationFrame(step);
     };
+    cancelAnimationFrame(this.frame);
     this.frame = requestAnimationFrame(step);
   }
 
   /** @param {number} x @param {number} y @returns {Point} */
   toWorld(x, y) {
-    return { x: this.camera.x + x / this.camera.k, y: this.camera.y + y / this.camera.k };
+    return toWorld(this.camera, x, y);
   }
 
   /** @param {number} factor @param {number} [x] @param {number} [y] */
   zoom(factor, x = this.size.width / 2, y = this.size.height / 2) {
-    const { camera, scene } = this;
-    this.refit = null;
-    const { width, height } = this.size;
-    const least = Math.min(0.5, (0.5 * Math.min(width, height)) / Math.max(scene.width, scene.height, 1));
-    const k = Math.min(LARGEST, Math.max(least, camera.k * factor));
-    const point = this.toWorld(x, y);
-    camera.k = k;
-    camera.x = point.x - x / k;
-    camera.y = point.y - y / k;
-    this.repaint();
-    this.hooks.moved?.();
+    this.jumpTo(zoomed(this.camera, factor, { x, y }, this.scene, this.size));
   }
 
   /** @param {number} dx @param {number} dy of the canvas */
   pan(dx, dy) {
-    this.refit = null;
-    this.camera.x -= dx / this.camera.k;
-    this.camera.y -= dy / this.camera.k;
-    this.repaint();
-    this.hooks.moved?.();
+    const { k, x, y } = this.camera;
+    this.jumpTo({ k, x: x - dx / k, y: y - dy / k });
   }
 
   // ---- what is selected
@@ -442,12 +363,7 @@ export class Pane {
 
   /** Everything on a way from one to the other. @param {number[]} from @param {number[]} to */
   lightPath(from, to) {
-    const meet = (/** @type {number[]} */ a, /** @type {number[]} */ b) => {
-      const before = this.model.reach(b, false);
-      return new Set([...this.model.reach(a, true)].filter((place) => before.has(place)));
-    };
-    const onward = meet(from, to);
-    this.litPlaces = onward.size ? onward : meet(to, from);
+    this.litPlaces = pathBetween(this.model, from, to);
     this.remark();
   }
 
@@ -459,30 +375,9 @@ export class Pane {
       const places = this.selectedPlaces;
       if (!places.length) return;
       const inside = selection !== null && "group" in selection;
-      const all = inside ? neighbours(this.model, places) : new Set([...this.model.reach(places, true), ...this.model.reach(places, false)]);
-      this.state.only = all;
+      this.state.only = inside ? neighbours(this.model, places) : relatives(this.model, places);
     }
     this.rebuild();
     this.fit();
   }
-}
-
-/** These and what is joined to them directly. @param {Model} model @param {number[]} places */
-function neighbours(model, places) {
-  const found = new Set(places);
-  for (const place of places) for (const other of [...model.parents[place], ...model.children[place]]) found.add(other);
-  return found;
-}
-
-/** How many nodes there would be at this depth. @param {import("./model.js").Mode} mode @param {number} depth */
-function boxesAt(mode, depth) {
-  let count = 0;
-  const { role } = mode.model.ops;
-  mode.nodes.group.forEach((group, node) => {
-    const first = mode.nodes.places[node][0];
-    // many outputs, such as a cache of keys and values, are no reason to close everything else
-    if (role[first] !== "output" && (group < 0 || mode.depth[group] < depth)) count += 1;
-  });
-  mode.depth.forEach((each) => (count += each === depth ? 1 : 0));
-  return count;
 }

@@ -1,0 +1,41 @@
+// How deep modules are open.
+
+/** @typedef {import("./model.js").Mode} Mode */
+
+export const READABLE = 60; // boxes that a page opens with at most
+
+/** How many nodes there would be at this depth. @param {Mode} mode @param {number} depth 1: every module is closed */
+export function boxesAt(mode, depth) {
+  let count = 0;
+  const { role } = mode.model.ops;
+  mode.nodes.group.forEach((group, node) => {
+    const first = mode.nodes.places[node][0];
+    // many outputs, such as a cache of keys and values, are no reason to close everything else
+    if (role[first] !== "output" && (group < 0 || mode.depth[group] < depth)) count += 1;
+  });
+  mode.depth.forEach((each) => (count += each === depth ? 1 : 0));
+  return count;
+}
+
+/** The deepest level at which everything can still be read. @param {Mode} mode */
+export function readableDepth(mode) {
+  let depth = 1;
+  while (depth <= mode.deepest && boxesAt(mode, depth + 1) <= READABLE) depth += 1;
+  return depth;
+}
+
+/** The modules that are open at this depth. @param {Mode} mode @param {number} depth @returns {Set<number>} */
+export function openAt(mode, depth) {
+  const open = /** @type {Set<number>} */ (new Set());
+  mode.depth.forEach((each, group) => each < depth && open.add(group));
+  return open;
+}
+
+/** The level of nesting that is open everywhere. @param {Mode} mode @param {Set<number>} open */
+export function depthOf(mode, open) {
+  let depth = mode.deepest + 1;
+  mode.depth.forEach((each, group) => {
+    if (!open.has(group)) depth = Math.min(depth, each);
+  });
+  return depth;
+}
