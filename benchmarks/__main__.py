@@ -58,6 +58,8 @@ def tools_for(model: str) -> list[str]:
     """What is measured with a model."""
     if model.endswith("b16"):
         return [*FLOORS, *LOGS, "torchlens newest"]
+    if model.startswith("small"):  # bound by dispatch, as every model is whose kernels run elsewhere
+        return [*FLOORS, *LOGS, "fastlog nothing", "fastlog one kind"]
     if model.startswith(("chain", "RNN")):
         here = ["intercept", "floor", "everything", "metadata", "fastlog nothing"]
         return [*here, *(peer for peer in PEERS if peer != "nnsight" or model.startswith("RNN"))]

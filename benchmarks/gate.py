@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks.models import chain, rnn
+from benchmarks.models import chain, rnn, small_transformer
 
 import torchlens as tl
 from benchmarks import callgrind
@@ -33,7 +33,13 @@ FILE = Path(__file__).parent / "gate.json"
 OPERATIONS = 500
 TOLERANCE = {"instructions": 0.05, "calibrated": 0.30}
 UNITS = {"instructions": "instructions", "calibrated": "turns of the calibration loop"}
-MODELS = {"chain": chain, "RNN": rnn}  # without and with modules
+MODELS = {
+    "chain": chain,
+    "RNN": rnn,
+    "transformer": small_transformer,
+}  # without modules, with recurring ones, with many
+STAGES = ("plain", "capture", "fastlog", "passes", "print", "backward", "gradients")
+ABOVE = {"capture": "plain", "fastlog": "plain", "gradients": "backward"}  # what they cost more than
 
 Count = Callable[[str, Callable[[], object]], None]
 
@@ -58,19 +64,30 @@ def _stages(count: Count, kind: str, model: Any, x: Any) -> None:
     with tl.fastlog.Recorder(model, keep_op=lambda ctx: False) as recorder:
         recorder.log(x)
         count(f"fastlog {kind}", lambda: recorder.log(x))
+    if kind == "transformer":
+        with torch.enable_grad():
+            count(f"backward {kind}", lambda: model(x).sum().backward())
+            count(f"gradients {kind}", lambda: _log_gradients(model, x))
+
+
+def _log_gradients(model: Any, x: Any) -> None:
+    log = tl.log_forward_pass(model, x, save_gradients=True)
+    log[log.output_layers[0]].activation.sum().backward()
 
 
 def each(totals: dict[str, float]) -> dict[str, float]:
     """The cost of one operation in each stage."""
     found = {}
     for kind in MODELS:
+        sizes = {stage: (f"{stage} {kind} {OPERATIONS}", f"{stage} {kind} {2 * OPERATIONS}") for stage in STAGES}
         slopes = {
-            stage: (totals[f"{stage} {kind} {2 * OPERATIONS}"] - totals[f"{stage} {kind} {OPERATIONS}"]) / OPERATIONS
-            for stage in ("plain", "capture", "fastlog", "passes", "print")
+            stage: (totals[larger] - totals[smaller]) / OPERATIONS
+            for stage, (smaller, larger) in sizes.items()
+            if larger in totals
         }
-        plain = slopes.pop("plain")
         for stage, slope in slopes.items():
-            found[f"{stage} {kind}"] = slope - plain if stage in ("capture", "fastlog") else slope
+            if stage not in ABOVE.values():
+                found[f"{stage} {kind}"] = slope - slopes.get(ABOVE.get(stage, ""), 0)
     return found
 
 

@@ -42,6 +42,61 @@ class UnrolledRNN(nn.Module):
         return hidden
 
 
+class Block(nn.Module):
+    """A layer of a transformer; 22 operations."""
+
+    def __init__(self, width: int = 16, heads: int = 2) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm, self.norm_too = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.inward, self.outward = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.wide, self.narrow, self.act = nn.Linear(width, 4 * width), nn.Linear(4 * width, width), nn.GELU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        parts = self.inward(self.norm(x)).chunk(3, dim=-1)
+        q, k, v = (part.view(batch, length, self.heads, -1).transpose(1, 2) for part in parts)
+        weights = torch.softmax(q @ k.transpose(-2, -1) / 4, dim=-1)
+        x = x + self.outward((weights @ v).transpose(1, 2).reshape(batch, length, width))
+        return x + self.narrow(self.act(self.wide(self.norm_too(x))))
+
+
+class SmallResNet(nn.Module):
+    """Residual blocks of 8 channels on small pictures."""
+
+    def __init__(self, blocks: int = 16, channels: int = 8) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, channels, 3, padding=1)
+        self.blocks = nn.ModuleList(
+            nn.Sequential(
+                nn.Conv2d(channels, channels, 3, padding=1),
+                nn.BatchNorm2d(channels),
+                nn.ReLU(inplace=True),
+                nn.Conv2d(channels, channels, 3, padding=1),
+                nn.BatchNorm2d(channels),
+            )
+            for _ in range(blocks)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.max_pool2d(self.first(x), 4)
+        for block in self.blocks:
+            x = torch.relu_(x + block(x))
+        return x.mean((2, 3))
+
+
+def small_transformer(operations: int) -> Built:
+    """So many operations, or a few less; twelve layers have 300."""
+    return nn.Sequential(*[Block() for _ in range(operations // 25)]).eval(), torch.rand(1, 8, 16)
+
+
+def small_gpt2() -> Built:
+    torchvision_models()
+    from transformers import GPT2Config, GPT2Model
+
+    return GPT2Model(GPT2Config(n_embd=32, n_head=2, vocab_size=100)).eval(), torch.randint(0, 100, (1, 8))
+
+
 def chain(length: int) -> Built:
     return Chain(length), torch.rand(2, 2)
 
@@ -82,6 +137,9 @@ MODELS: dict[str, Callable[[], Built]] = {
     "ResNet-50 b16": lambda: vision("resnet50", 16),
     "Swin-V2-B b16": lambda: vision("swin_v2_b", 16),
     "ViT-B/16 b16": lambda: vision("vit_b_16", 16),
+    "small transformer": lambda: small_transformer(300),
+    "small ResNet": lambda: (SmallResNet().eval(), torch.rand(1, 3, 32, 32)),
+    "small GPT-2": small_gpt2,
     **{f"chain {name}": lambda size=size: chain(size) for name, size in SIZES.items()},
     **{f"RNN {name}": lambda size=size: rnn(size) for name, size in SIZES.items()},
 }

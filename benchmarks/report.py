@@ -22,13 +22,14 @@ FULL_LOG = {
     "ViT-B/16 b1": 1.10,
     "GPT-2": 1.12,
     "BERT": 1.12,
+    "small transformer": 2.5,
 }
 ABOVE_FLOOR = 1.12  # a target also counts as met at this multiple of the floor
 METADATA = 0.95  # of what a full log may cost
 LESS_OVERHEAD = 5.0  # than the newest torchlens
 MODES: dict[str, dict[str, float]] = {
     "fastlog nothing": {"ResNet-50 b1": 1.05, "GPT-2": 1.05},
-    "fastlog one kind": {"ResNet-50 b1": 1.08, "GPT-2": 1.08},
+    "fastlog one kind": {"ResNet-50 b1": 1.08, "GPT-2": 1.08, "small transformer": 1.5},
     "fastlog stop": {"ResNet-50 b1": 0.45},
     "gradients": {},
     "replay": {"ResNet-50 b1": 1.6},

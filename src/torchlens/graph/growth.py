@@ -10,8 +10,8 @@ import numpy as np
 from .closure import Sights, grow_at_once
 from .program import Ints, Program, number_by_first_use, ranks
 
-#: Where a layer has so many passes, or more, all of them are looked at together first.
-MANY_PASSES = 12
+#: Where layers have so many passes on average, all passes are looked at together first: for few, arrays do not pay.
+MANY_PASSES = 100
 
 
 def grow_layers(program: Program, places: Ints) -> Ints:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..capture.records import NUMBERS_AND_WORDS, Call, Value
 from .argument_row import OTHER, SIMPLE, ArgumentRow, chosen
-from .program import Ints, ints
+from .program import Ints, ints, joined_ranges
 
 #: A call with more arguments than this is compared as a whole.
 _MOST_ARGUMENTS = 12
@@ -66,13 +66,12 @@ def _columns(calls: list[Call], arguments: ArgumentRow) -> list[Ints]:
     whole = np.zeros(len(calls), np.int64)
     for number in {*arguments.named, *long}:
         whole[number] = numbers[_whole_key(calls[number], number in long)] + 1
-    starts = np.cumsum(arguments.counts) - arguments.counts
     columns = [whole] if whole.any() else []
-    for position in range(min(_MOST_ARGUMENTS, int(arguments.counts.max(initial=0)))):
-        have = np.flatnonzero(arguments.counts > position)
-        column = np.zeros(len(calls), np.int64)
-        column[have] = tokens[starts[have] + position]
-        columns.append(column)
+    positions = joined_ranges(np.zeros_like(arguments.counts), arguments.counts)
+    near = positions < _MOST_ARGUMENTS
+    table = np.zeros((int(positions[near].max(initial=-1)) + 1, len(calls)), np.int64)
+    table[positions[near], arguments.owners[near]] = tokens[near]
+    columns += list(table)
     return columns
 
 

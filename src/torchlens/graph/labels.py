@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..capture.naming import DIVISION, layer_type_of
+from .keys import Interned
+from .program import ints, ranks
 
 if TYPE_CHECKING:
     from .graph import Graph
@@ -15,11 +17,8 @@ if TYPE_CHECKING:
 def name_layers(graph: Graph) -> None:
     """Number the layers in order of first appearance, all together and by type."""
     graph.layer_types = _types(graph)
-    counts = dict.fromkeys(graph.layer_types, 0)
-    graph.layer_type_nums = []
-    for layer_type in graph.layer_types:
-        counts[layer_type] = number = counts[layer_type] + 1
-        graph.layer_type_nums.append(number)
+    before = ranks(ints(map(Interned().__getitem__, graph.layer_types)))  # how many layers of the type
+    graph.layer_type_nums = (before + 1).tolist()
 
 
 def _types(graph: Graph) -> list[str]:
@@ -28,7 +27,8 @@ def _types(graph: Graph) -> list[str]:
     made_by = graph.made_by[firsts]
     types = [calls[number].function.layer_type if number >= 0 else "" for number in made_by.tolist()]
     asked = np.flatnonzero(made_by < 0).tolist()
-    asked += [layer for layer, layer_type in enumerate(types) if layer_type == DIVISION]
+    if DIVISION in types:
+        asked += [layer for layer, layer_type in enumerate(types) if layer_type == DIVISION]
     if graph.trace.buffer_infos:  # which calls may have written to
         asked = list(range(len(types)))
     for layer in asked:
