@@ -671,7 +671,8 @@ def test_fully_sharded() -> None:
         fully_shard(model, mesh=mesh)
         log = sound(model, rows(), verified=False)
         reasons = {reason for _, reason in log.validate().unverified}
-        assert all(re.fullmatch(r"a parent of shape .* was not saved", reason) for reason in reasons)  # freed memory
+        known = r"a parent of shape .* was not saved|.* communicates with other processes"
+        assert all(re.fullmatch(known, reason) for reason in reasons)
         assert [t for t in types(log) if t in ("linear", "relu")] == ["linear", "relu", "linear"]
         assert "0.weight" in {address for op in log for address in op.param_addresses}
         with pytest.raises(tl.ArgumentError, match="FSDP does not support deepcopy.*check_completeness=True.*validate"):

@@ -66,6 +66,7 @@ __all__ = [
     "inside_compiled",
     "is_functorch_wrapped",
     "is_overriding",
+    "is_zero_tensor",
     "jagged_parts",
     "known_to_scripts",
     "lazy_copy",
@@ -293,6 +294,9 @@ def shares_lazily(tensor: Tensor) -> bool:
 
 
 _is_lazy: Callable[[Tensor], bool] = private("torch._C._is_cow_tensor", instead=_never)
+
+#: Is this one of the zeros without memory that forward-mode differentiation makes?
+is_zero_tensor: Callable[[Tensor], bool] = private("torch.Tensor._is_zerotensor", instead=_never)
 
 
 def references(tensor: Tensor) -> int:

@@ -25,7 +25,8 @@ DOCUMENT = ROOT / "docs" / "versions.md"
 #: What is tried, as (torch, Python). The newest torch that has wheels for a Python is tried with it.
 MATRIX = [
     *[(version, "python3.11") for version in ("2.4.1", "2.6.0", "2.8.0", "2.10.0", "2.12.1", "2.14.1", "2.15.0")],
-    *[("2.15.0", python) for python in ("python3.10", "python3.12", "python3.13", "python3.14")],
+    ("2.14.1", "python3.10"),
+    *[("2.15.0", python) for python in ("python3.12", "python3.13", "python3.14")],
 ]
 
 

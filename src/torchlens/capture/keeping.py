@@ -18,6 +18,7 @@ from .._torch import (
     StorageWeakRef,
     as_class,
     call_with_grad,
+    is_zero_tensor,
     lazy_copy,
     neg_view,
     references,
@@ -81,8 +82,9 @@ class Keeper:
         `fresh` says that it lies in new memory of its own, as it is.
         """
         try:
-            # A lazy copy of a quantized tensor would lose its quantizer.
-            lazily = fresh or storage_address(tensor) not in self.foreign
+            # A lazy copy of a quantized tensor would lose its quantizer; one of forward mode's zeros, which have no
+            # memory, makes torch 2.6 crash.
+            lazily = fresh or (storage_address(tensor) not in self.foreign and not is_zero_tensor(tensor))
             if lazily and not tensor.is_quantized and has_lazy_copies(tensor):
                 if not fresh and (tensor.is_conj() or tensor.is_neg()):
                     return _through_the_bit(tensor, self.keep)
