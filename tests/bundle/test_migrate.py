@@ -14,7 +14,7 @@ from tests.bundle.compare import differences
 
 import torchlens as tl
 from torchlens.bundle import columns
-from torchlens.bundle.files import OLDEST, SCHEMA
+from torchlens.bundle.columns import OLDEST, SCHEMA
 from torchlens.bundle.migrate import _STEPS, migrate
 from torchlens.capture.dispatcher import Completeness
 from torchlens.capture.gradients import AutogradNode

@@ -82,7 +82,7 @@ def listed(check: Callable[[Any], T], thing: Any) -> list[T]:
 
 def named(check: Callable[[Any], T], thing: Any) -> dict[str, T]:
     if type(thing) is not dict:
-        raise BundleError(f"names with what they stand for were expected, not {_kind(thing)}")
+        raise BundleError(f"a JSON object was expected, not {_kind(thing)}")
     return {name: check(member) for name, member in thing.items()}
 
 

@@ -1,12 +1,15 @@
 """The columns of the tables, by name. Writing, reading, streaming and recovering all go by these.
 
-A row is written as a list in this order. Whoever changes a column also changes `SCHEMA` (files.py), and adds the step
-that brings older tables to the new columns (migrate.py).
+A row is written as a list in this order. To change a column, raise `SCHEMA` and add the step that brings older tables
+to the new columns (migrate.py).
 """
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+
+SCHEMA = 3  # of the columns below
+OLDEST = 2  # of the schemas that are still read
 
 
 class ValueRow(NamedTuple):

@@ -180,7 +180,7 @@ class _Decoder:
         row = CallRow(*data)
         results = tuple([at(self.values, output) for output in listed(integer, row.outputs)])
         if not results or any(value.call != number_of for value in results):
-            raise BundleError("its results are not its own")
+            raise BundleError("its outputs are none, or those of another call")
         self.python.limit = min(value.index for value in results)
         decode = self.python.decode_all
         return Call(
@@ -236,7 +236,7 @@ class _Decoder:
     def _values(self, data: Any) -> tuple[Value, ...]:
         values = tuple(self.python.decode_all(listed(_anything, data)))
         if any(type(value) is not Value for value in values):
-            raise BundleError("something stands where a tensor should be")
+            raise BundleError("a value of the log was expected, and something else was found")
         return values
 
     def _seed(self, seed: Any, encoded: Any) -> int:

@@ -11,8 +11,6 @@ from pathlib import Path
 from ..errors import BundleError
 
 FORMAT = "torchlens bundle"
-SCHEMA = 3  # another number whenever the columns change; then migrate.py has one more step
-OLDEST = 2  # of the schemas that are still read
 MANIFEST, METADATA = "manifest.json", "metadata.json"
 LARGEST_MANIFEST = 16 << 20
 JOURNAL = "journal.jsonl"  # until the manifest is there

@@ -16,8 +16,9 @@ from ..capture.records import Stored, Trace
 from ..capture.surroundings import without_collector
 from ..errors import BundleError
 from .checks import LARGEST, blaming, each, integer, parse, text
+from .columns import OLDEST, SCHEMA
 from .decode import Kept, read_tables
-from .files import FORMAT, JOURNAL, LARGEST_MANIFEST, MANIFEST, METADATA, OLDEST, SCHEMA, open_file, read_small_file
+from .files import FORMAT, JOURNAL, LARGEST_MANIFEST, MANIFEST, METADATA, open_file, read_small_file
 from .hashing import hash_of
 from .migrate import migrate
 from .replace import not_there

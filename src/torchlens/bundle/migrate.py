@@ -6,8 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .checks import integer
-from .columns import CompletenessRow
-from .files import OLDEST, SCHEMA
+from .columns import OLDEST, SCHEMA, CompletenessRow
 
 
 def migrate(tables: dict[str, Any], schema: int) -> dict[str, Any]:

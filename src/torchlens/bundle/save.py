@@ -13,8 +13,9 @@ import torch
 from ..capture.records import Trace
 from ..capture.surroundings import without_collector
 from ..errors import BundleError
+from .columns import SCHEMA
 from .encode import RecordEncoder, write_tables
-from .files import FORMAT, MANIFEST, METADATA, SCHEMA, is_plain_file, write_file, writing
+from .files import FORMAT, MANIFEST, METADATA, is_plain_file, write_file, writing
 from .hashing import hash_of
 from .replace import belongs_to_bundle, beside, is_manifest, replace
 from .rows import Tables

@@ -25,9 +25,9 @@ from .._torch import UninitializedTensorMixin, is_functorch_wrapped
 from ..capture.records import Stored, Trace, Value
 from ..errors import BundleError
 from ..words import counted
-from .columns import ModuleEndRow
+from .columns import SCHEMA, ModuleEndRow
 from .encode import RecordEncoder, plain_tables, shared_tables, write_tables
-from .files import FORMAT, JOURNAL, SCHEMA, writing
+from .files import FORMAT, JOURNAL, writing
 from .hashing import hash_of
 from .rows import Tables
 from .save import Names, check_target, finish

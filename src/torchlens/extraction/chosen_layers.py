@@ -177,8 +177,8 @@ class Forward:
             way = _way(record) if record is not None and not wanted.is_module else ""
             if record is None or record.activation is None or wanted.way not in ("", way):
                 raise LayerNotFoundError(
-                    f"{wanted.name}: the model took another way for this batch than for the first, and did not compute "
-                    "it in the same place; a module's address is found on every way that calls the module"
+                    f"{wanted.name}: the model took another path in this batch than in the first, and did not compute "
+                    "it in the same place; a module's address is found on every path that calls the module"
                 )
             self.wanted[place] = wanted if wanted.way else replace(wanted, way=way)
             values[wanted.name] = record.activation

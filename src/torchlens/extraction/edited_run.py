@@ -60,7 +60,7 @@ class EditedForward:
             way = f"{op.label} {op.func_name} {op.containing_modules} {op.parent_layers}"
             if others or op.activation is None or wanted.way not in ("", way):
                 raise LayerNotFoundError(
-                    f"{wanted.name}: the model took another way for this batch than for the first, and did not compute "
+                    f"{wanted.name}: the model took another path in this batch than in the first, and did not compute "
                     "it in the same place"
                 )
             self.wanted[place] = dataclasses.replace(wanted, way=way)

@@ -359,7 +359,7 @@ class StoredLayer(Dataset[Any]):
     def batches(self, size: int) -> Iterator[Tensor]:
         """All rows as tensors, so many at a time."""
         if size < 1:
-            raise ArgumentError(f"batches of {size} rows can't be made; of 1 and more they can")
+            raise ArgumentError(f"size is the number of rows in a batch, 1 or more, not {size}")
         return (self.torch(slice(start, start + size)) for start in range(0, len(self), size))
 
     def _numbered(self, row: int) -> int:

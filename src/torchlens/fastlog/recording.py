@@ -133,7 +133,7 @@ class Records(Sequence[Record]):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise BundleError(
-            "a recording is not pickled: record with save_to=folder, and tl.fastlog.load(folder) has it back"
+            "a recording is not pickled: record with save_to=folder, and read it with tl.fastlog.load(folder)"
         )
 
     def __len__(self) -> int:

@@ -75,13 +75,13 @@ def check_storage(save_to: Any, keep_in_memory: bool, train_mode: bool) -> None:
     if not isinstance(save_to, (str, os.PathLike)):
         raise ArgumentError(f"save_to is the path of a folder, not {save_to!r}")
     if train_mode:
-        raise ArgumentError("train_mode=True keeps values connected to autograd, which nothing on disk can be")
+        raise ArgumentError("train_mode=True keeps values connected to autograd, which a file can't be")
 
 
 def check_record(record: Record) -> None:
     if record.spec.keep_grad:
         raise ArgumentError(
-            f"{record.label} is to stay connected to autograd (keep_grad), which nothing on disk can; "
+            f"{record.label} is to stay connected to autograd (keep_grad), which a file can't; "
             "keep it in memory, without save_to"
         )
 
