@@ -121,11 +121,11 @@ def _laid_out(tensor: Tensor) -> Any:
 
 #: What a log loaded from disk can't have, or has in another form that `differences` compares.
 OF_THE_PROCESS = {
-    "Trace": {"chooser", "connections", "options", "param_versions"},
+    "Trace": {"chooser", "connections", "param_versions"},
     "Gradients": {"postfunc", "_passes_by_task", "_to_hook", "_undo"},
     "Pass": {"running"},
     "Call": {"site"},
-    "Event": {"site"},
+    "ReadEvent": {"site"},
     "ModuleCall": {"site"},
 }
 

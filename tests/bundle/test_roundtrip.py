@@ -154,7 +154,16 @@ def test_nothing_of_a_recording_is_forgotten(tmp_path: Path) -> None:
         for kind in records.values():
             if isinstance(kind, type) and kind.__name__ in {name.split(".")[0] for name in filled}:
                 classes[kind.__name__] = record_fields(_of(kind))
-    assert {"Trace", "Value", "Call", "ModuleCall", "Event", "Completeness", "UnknownTensor", "Step"} <= classes.keys()
+    assert {
+        "Trace",
+        "Value",
+        "Call",
+        "ModuleCall",
+        "ReadEvent",
+        "Completeness",
+        "UnknownTensor",
+        "Step",
+    } <= classes.keys()
     forgotten = {f"{kind}.{name}" for kind, names in classes.items() for name in names} - filled
     assert forgotten == (set() if torch_is_at_least("2.9") else {"Node.saved"})  # an older torch does not tell it
 

@@ -282,11 +282,12 @@ class Recording(Records):
         >>> tl.fastlog.load(folder / "relus")["relu_1_2"].activation.shape
         torch.Size([5, 5])
         """
-        storage: Any = import_module(".storage", __package__)
+        from .recording_files import RecordStream, check_record, check_sample
+
         for record in self.records:
-            storage.check_record(record)
-            storage.check_sample(record.sample_id)
-        stream = storage.RecordStream(path, self.model_name, keep_in_memory=True)
+            check_record(record)
+            check_sample(record.sample_id)
+        stream = RecordStream(path, self.model_name, keep_in_memory=True)
         try:
             for record in self.records:
                 stream.put(record)

@@ -11,14 +11,15 @@ from ..errors import BundleError
 from . import edits
 from .edits import Edit, function_label
 
-#: What an edit in a file may be.
+#: What an edit in a file may be, by its name there.
 _KINDS: dict[str, type[Edit]] = {
     kind.__name__: kind
     for kind in (
         edits.Zero, edits.Replace, edits.Add, edits.Scale, edits.Clamp, edits.Noise, edits.Mean, edits.Patch,
-        edits.Resample, edits.Swap, edits.Where, edits.Gradient, edits.FunctionEdit, edits.Several,
+        edits.Resample, edits.Swap, edits.Where, edits.Gradient, edits.Several,
     )
-}  # fmt: skip
+} | {"Function": edits.FunctionEdit}  # fmt: skip
+_NAMES = {kind: name for name, kind in _KINDS.items()}
 
 
 class NotSavedError(BundleError):
@@ -46,7 +47,7 @@ def to_data(thing: Any) -> Any:
     """An edit, or a field of one, as plain data and tensors."""
     if isinstance(thing, Edit):
         given = {each.name: to_data(getattr(thing, each.name)) for each in fields(thing)}
-        return {"kind": type(thing).__name__, **given}
+        return {"kind": _NAMES.get(type(thing), type(thing).__name__), **given}
     if isinstance(thing, Tensor):
         return thing.detach()
     if type(thing) in (tuple, list):
