@@ -331,6 +331,9 @@ def test_objects_that_refer_to_each_other() -> None:
     assert len(log.input_layers) == 13
 
 
+@pytest.mark.skipif(
+    sys.version_info[:2] == (3, 12), reason="Python 3.12 limits calls through C, and nobody can raise it"
+)
 def test_recursion_as_deep_as_in_a_plain_run() -> None:
     class Recursive(nn.Module):
         def __init__(self) -> None:

@@ -30,6 +30,10 @@ LACKS = """\
 | before 2.6 | transformers 5 | tried with transformers 4 |
 | 2.4 | `flex_attention`, `DTensor` under its public name, attention with grouped queries, padding of jagged tensors | there is nothing to log |
 | 2.4 | differentiate `torch.cond` | a log of it can be differentiated, a plain run can't |
+
+Python 3.12 limits how deep calls through C may go, and that limit can't be raised: a module that calls itself can do so some
+200 times in a plain run, and some 150 times in a log; then there is a `RecursionError`. Python 3.14 was not to be had where
+these were tried: neither as an interpreter nor from PyPI.
 """  # noqa: E501
 
 
