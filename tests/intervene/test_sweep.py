@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import torchlens as tl
+from torchlens.intervene import sweep as sweeping
 
 E = tl.edits
 
@@ -134,3 +136,59 @@ def test_wrong_arguments(model: nn.Module) -> None:
             tl.sweep(base, sites="2", metric=metric, **given)
     with pytest.raises(tl.LayerNotFoundError):
         tl.sweep(base, sites="conv", edit=0, metric=metric)
+
+
+# ---- attention ------------------------------------------------------------------------------------------------
+
+
+class FusedAttention(nn.Module):
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.qkv, self.out, self.options = nn.Linear(6, 18), nn.Linear(6, 2), options
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = (part.unflatten(-1, (2, 3)).transpose(1, 2) for part in self.qkv(x).chunk(3, -1))
+        mixed = nn.functional.scaled_dot_product_attention(query, key, value, **self.options)
+        return self.out(mixed.transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"is_causal": True},
+        {"attn_mask": None, "dropout_p": 0.0, "scale": 0.5},
+        {"attn_mask": torch.ones(4, 4).tril().bool()},
+        {"attn_mask": torch.rand(1, 2, 4, 4)},
+        {"attn_mask": torch.rand(3, 2, 4, 4)},
+    ],
+    ids=lambda options: "-".join(options),
+)
+@torch.no_grad()
+def test_attention_is_batched_and_gives_what_single_runs_give(options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    model, x = FusedAttention(**options), torch.rand(3, 4, 6)
+    base = tl.log_forward_pass(model, x)
+    metric = lambda output: output.pow(2).sum()  # noqa: E731
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        if options.get("attn_mask") is not None and len(options["attn_mask"]) == 3:
+            warnings.simplefilter("ignore")  # torch says that it computes one sample after the other
+        batched = tl.sweep(base, sites="qkv", edit=tl.edits.scale(2), over=1, metric=metric)
+    alone = tl.sweep(base, sites="qkv", edit=tl.edits.scale(2), over=1, metric=metric, batch=1)
+    for one, other in zip(batched, alone, strict=True):
+        assert one.metric == pytest.approx(other.metric, rel=1e-6)
+
+
+def test_a_batch_is_as_large_as_memory_allows(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, x = FusedAttention(is_causal=True), torch.rand(3, 4, 6)
+    base, sizes = tl.log_forward_pass(model, x), []
+    metrics = sweeping._Sweep._metrics
+    monkeypatch.setattr(
+        sweeping._Sweep, "_metrics", lambda self, cells: sizes.append(len(cells)) or metrics(self, cells)
+    )
+    effects = tl.sweep(base, sites="qkv", edit=tl.edits.scale(2), over=(1, 2), metric=lambda output: output.sum())
+    assert sizes == [64, 8] and len(effects) == 72
+    sizes.clear()
+    monkeypatch.setattr(sweeping, "_MEMORY", 1)
+    tl.sweep(base, sites="qkv", edit=tl.edits.scale(2), over=1, metric=lambda output: output.sum())
+    assert sizes == [1, 1, 1, 1]

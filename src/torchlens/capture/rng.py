@@ -53,16 +53,6 @@ def restoring(body: Callable[[], T]) -> T:
     return between(lambda frame: None, body, lambda: _restore(states))
 
 
-class restored:
-    """The same for a with-block. It is no generator: one that an interrupt leaves behind would put them back later."""
-
-    def __enter__(self) -> None:
-        self._before = _states()
-
-    def __exit__(self, *raised: object) -> None:
-        _restore(self._before)
-
-
 def _states() -> dict[str, Any]:
     states: dict[str, Any] = {"torch": torch.get_rng_state(), "python": random.getstate()}
     if "numpy" in sys.modules:

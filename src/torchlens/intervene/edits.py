@@ -17,6 +17,7 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -383,9 +384,7 @@ class Swap(Edit):
         if moment.arguments is None:
             raise ArgumentError(f"{self!r} needs a call whose arguments it gets; this value was not made by one")
         args, kwargs = moment.arguments
-        with rng.restored():
-            result = self.function(*args, **kwargs)
-        return checked_result(self.function, result)
+        return checked_result(self.function, rng.restoring(partial(self.function, *args, **kwargs)))
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -497,8 +496,8 @@ class Several(Edit):
 
 def asked(function: Callable[..., Any], tensor: Tensor, moment: Moment) -> Any:
     """Call a function of the user's with what it takes. What it draws does not shift the model's random numbers."""
-    with rng.restored():
-        return function(tensor, moment.op) if _takes_two(function) else function(tensor)
+    given = (tensor, moment.op) if _takes_two(function) else (tensor,)
+    return rng.restoring(partial(function, *given))
 
 
 def _takes_two(function: Callable[..., Any]) -> bool:

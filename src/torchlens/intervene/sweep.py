@@ -25,12 +25,16 @@ from ..replay.downstream import Downstream, Edits
 from ..replay.reasons import NotReplayable
 from ..selectors import Returned, Selection
 from .apply import apply_edit
+from .batched import with_batched_attention
 from .edits import Edit, Moment, Patch, as_edit
 from .heatmap import heat_map
 from .offline import EarlierEdits, EditPlan
 from .sites import Base, EditRequest, donor_at, kinds_of
 
 GridIndex = tuple[int, ...]
+
+#: How many cells are computed at once, and the bytes that their values may take.
+_MOST_CELLS, _MEMORY = 64, 2**30
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ def sweep(
         edit: one of `tl.edits`, or what else can be an edit.
         over: dimensions of the edited tensors: every index along them is edited alone.
         donor: another log of the model, to patch from; instead of `edit`.
-        batch: how many edits of a place to compute at once; 1 for one after the other.
+        batch: how many edits to compute at once; 1 for one after the other, "auto" for as many as fit into 1 GB.
         method: "exact", or "gradient" for first-order estimates of all effects from one backward pass.
         progress: show a progress bar; needs tqdm.
 
@@ -134,7 +138,8 @@ def sweep(
     if method == "gradient":
         return Sweep(work.estimated(found), work.base_metric, estimated=True)
     with _progress(progress, sum(len(work.cells(value)) for _, value in found)) as shown:
-        effects = call_with_grad(False, work.exact, found, 64 if batch == "auto" else batch, shown)
+        size = work.size(found) if batch == "auto" else batch
+        effects = call_with_grad(False, work.exact, found, size, shown)
         return Sweep(effects, work.base_metric, estimated=False)
 
 
@@ -240,6 +245,12 @@ class _Sweep:
         found = [(cell, metrics[number]) for number, cell in enumerate(cells)]
         return [Effect(cell.site, cell.at_index, metric, metric - self.base_metric) for cell, metric in found]
 
+    def size(self, sites: list[tuple[str, Value]]) -> int:
+        """How many cells to compute at once: as many as fit into the memory they may take, if that pays."""
+        first = min((value.call for _, value in sites), default=0)
+        made = [value.nbytes for call in self.graph.trace.calls[max(first, 0) :] for value in call.outputs]
+        return max(1, min(_MOST_CELLS, _MEMORY // max(sum(made), 1)))
+
     def _metrics(self, cells: list[_Cell]) -> list[float]:
         tensors = [_with(*self._edits_of(cell.value), cell.at) for cell in cells]
         if len(cells) > 1:
@@ -267,7 +278,7 @@ class _Sweep:
 
         def run(chosen: dict[Value, Tensor], edited: dict[Value, Tensor]) -> dict[Value, Tensor]:
             given = {value: edited[value] for value in first}
-            return self._outputs(given, _Chosen(self.edits, chosen, edited))
+            return with_batched_attention(partial(self._outputs, given, _Chosen(self.edits, chosen, edited)))
 
         return torch.vmap(run, randomness="same")(chosen, edited)
 

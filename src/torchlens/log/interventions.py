@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -164,9 +164,8 @@ def run_before(
             "interventions: labels and numbers are looked up in a run before, on a copy of the model, which can't be "
             "copied; give a log of the same run: base=log"
         ) from error
-    with rng.restored():
-        before = Options.checked(layers_to_save=None, random_seed=options.random_seed)
-        run = trace_of(twin, module, fresh_copy(args), fresh_copy(kwargs), before)
+    before = Options.checked(layers_to_save=None, random_seed=options.random_seed)
+    run = rng.restoring(partial(trace_of, twin, module, fresh_copy(args), fresh_copy(kwargs), before))
     if run.error is not None:
         raise run.error
     return ModelLog(run.trace)
