@@ -14,7 +14,7 @@ one, `make versions LOWEST=1` the oldest dependencies that `pyproject.toml` name
 What is private in torch lies in one file, `_torch.py`, with what is done where a version does not have it; a test hides
 each of these names in turn.
 
-The commit is the one that was tried. Where tests had failed, they were run again with a later one, which stands behind.
+Where tests had failed and the cause was mended, only these were run again; the table says how many.
 
 """
 
@@ -32,13 +32,13 @@ LACKS = """\
 | 2.4 | differentiate `torch.cond` | a log of it can be differentiated, a plain run can't |
 
 Python 3.12 limits how deep calls through C may go, and that limit can't be raised: a module that calls itself can do so some
-200 times in a plain run, and some 150 times in a log; then there is a `RecursionError`. Python 3.14 was not to be had where
-these were tried: neither as an interpreter nor from PyPI.
+200 times in a plain run, and some 150 times in a log; then there is a `RecursionError`. Python 3.14 has not
+been tried.
 """  # noqa: E501
 
 
 def document(found: dict[str, dict[str, Any]]) -> str:
-    rows = ["| environment | passed | failed | skipped | commit | date |", "|---|--:|--:|--:|---|---|"]
+    rows = ["| environment | passed | failed | skipped | run again | date |", "|---|--:|--:|--:|--:|---|"]
     rows += [_row(name, result) for name, result in sorted(found.items(), key=_order)]
     return EXPLANATION + "\n".join(rows) + "\n\n" + LACKS + _left_out() + _reasons(found) + _failures(found)
 
@@ -58,8 +58,8 @@ def _row(name: str, result: dict[str, Any]) -> str:
     if "passed" not in result:
         return f"| {name} | not run: {result['summary']} | | | | |"
     counts = f"{result['passed']:,} | {result['failed']} | {sum(result['skipped'].values())}"
-    earlier = [f"{commit}, {failed} tests again with" for commit, failed in result.get("earlier", [])]
-    return f"| {name} | {counts} | {' '.join([*earlier, result['commit']])} | {result['date']} |"
+    again = sum(failed for _, failed in result.get("earlier", []))
+    return f"| {name} | {counts} | {again or ''} | {result['date']} |"
 
 
 def _reasons(found: dict[str, dict[str, Any]]) -> str:
