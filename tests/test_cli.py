@@ -311,6 +311,7 @@ def test_bundles_that_can_not_be_read(run: Run) -> None:
     assert code == 1 and "truncated or altered" in err
 
 
+@pytest.mark.filterwarnings("default::torchlens.errors.DrawingWarning")
 def test_warnings_are_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torchlens.draw.show.make_view", _warning)
     _, _, err = run("show", "nets:Net", "--input", "2,4", "--out", "net.svg")
@@ -396,7 +397,7 @@ def test_wrong_commands_to_extract(photos: Path, capsys: pytest.CaptureFixture[s
     command = ["extract", "small:build", "--data", "photos", "--layers", "0", "--out", "acts"]
     for more, code, message in [
         (["--part", "3"], 2, "it is of the form 3/16"),
-        (["--part", "2/2"], 2, "numbered from 0 to 1"),
+        (["--part", "2/2"], 2, "the last is (n - 1, n)"),
         (["--layers", "relu_7"], 1, "relu_7"),
         (["--reduce", "maen"], 2, "did you mean 'mean'"),
         (["--data", "nowhere"], 2, "no folder of images"),

@@ -131,7 +131,7 @@ class _Finder:
 class Forward:
     """Runs a model on batches, as far as the last layer that is wanted and the last edit.
 
-    >>> with Forward(model, resolve(model, [x], {}, ["fc"])) as forward:
+    >>> with Forward(model, resolve_layers(model, [x], {}, ["fc"])) as forward:
     ...     values = forward([x], {})
     >>> values["fc"].shape
     torch.Size([5, 5])

@@ -58,7 +58,7 @@ FORMATS = {
 def endings_in_words(joined_by: str = "or", dotted: bool = False) -> str:
     """The endings in words.
 
-    >>> listed()
+    >>> endings_in_words()
     'svg, pdf, png or dot'
     """
     *first, last = [f".{ending}" if dotted else ending for ending in FORMATS]
