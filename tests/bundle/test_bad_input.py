@@ -347,7 +347,7 @@ def test_records_that_do_not_fit(bundle: Path, table: str, row: int, column: int
             tables[table][row][column] = value
 
     edit_metadata(bundle, change)
-    refused(bundle, f"{table}|results are not its own", lazy=True)
+    refused(bundle, f"{table}|those of another call", lazy=True)
 
 
 def test_arguments_nested_too_deeply(bundle: Path) -> None:

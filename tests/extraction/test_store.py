@@ -61,7 +61,7 @@ def test_rows(store: tl.Store, expected: Any, key: Any) -> None:
 def test_what_chooses_no_rows(store: tl.Store, key: Any) -> None:
     with pytest.raises(tl.ArgumentError, match="rows are chosen by"):
         store["head"][key]
-    with pytest.raises(tl.ArgumentError, match="batches of 0 rows"):
+    with pytest.raises(tl.ArgumentError, match="number of rows in a batch, 1 or more, not 0"):
         store["head"].batches(0)
 
 

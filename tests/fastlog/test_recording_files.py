@@ -99,7 +99,7 @@ def test_values_that_are_only_on_disk_are_in_a_log_as_well(net: nn.Module, tmp_p
     [
         ({"keep_in_memory": False}, "without save_to"),
         ({"save_to": 3}, "path of a folder"),
-        ({"save_to": "x", "train_mode": True}, "nothing on disk"),
+        ({"save_to": "x", "train_mode": True}, "connected to autograd, which a file can't be"),
     ],
 )
 def test_arguments_are_checked(net: nn.Module, chosen: dict[str, Any], words: str) -> None:

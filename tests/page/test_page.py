@@ -124,6 +124,7 @@ def test_click_shows_everything_about_an_operation(opened: Opened, stack: tl.Mod
     tab = opened(stack, "#depth=4")
     tab.page.fill("#search", "relu_3")
     tab.key("Enter")
+    tab.page.wait_for_selector("#inspector canvas.histogram")
     text = tab.page.inner_text("#inspector")
     assert "relu_3_13" in text and "3x16" in text and "float32" in text
     assert "return x + self.mlp(self.norm(x))" in text  # the line of code
