@@ -42,7 +42,8 @@ from .errors import near as _near
 from .graph.cost import Cost, register_formula, unregister_formula
 from .log.backward_pass import BackwardPass, GradFnLog
 from .log.layer_log import LayerLog
-from .log.model_log import Conditional, ModelLog
+from .log.model_facts import Conditional
+from .log.model_log import ModelLog
 from .log.module_log import ModuleLog, ModulePassLog
 from .log.op_log import OpLog
 from .log.tensor_logs import BufferLog, ParamLog

@@ -5,11 +5,8 @@ What not every user needs (pictures, files, validation) is imported when it is a
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
 from functools import partial
 from inspect import signature
 from os import PathLike
@@ -19,28 +16,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ._torch import call_with_grad
-from .aliases import ARGUMENTS
-from .capture import rng
 from .capture.arguments import model_arguments
 from .capture.buffers import BuffersKept
 from .capture.changes import between
-from .capture.containers import fresh_copy, tensors_in
-from .capture.modules import copied_model, distinct_parameters
-from .capture.records import Trace
-from .capture.session import run_traced
 from .capture.submodule_run import trace_of
-from .capture.surroundings import plain_run
-from .errors import ArgumentError, FidelityWarning, near, warn
-from .graph.call_stacks import call_in_words
+from .errors import ArgumentError, FidelityWarning, warn
 from .log.apply_autograd import apply_autograd_options
 from .log.apply_selection import apply_selection
 from .log.backward_pass import BackwardPass, check_loss, listening
 from .log.interventions import edited_module, live_edits, run_before
 from .log.model_log import ModelLog
+from .log.raised import annotated
 from .options import Options
 from .selectors import Selector
-from .words import counted
 
 if TYPE_CHECKING:
     from .bundle.stream import TraceStream
@@ -150,7 +138,7 @@ def log_forward_pass(
             apply_selection(log, chooser)
     if error is not None:
         apply_autograd_options(log)
-        raise _annotated(error, log, [*args, *kwargs.values()])
+        raise annotated(error, log, [*args, *kwargs.values()])
     apply_autograd_options(log)
     for warning in log.warnings:
         warn(warning, FidelityWarning)
@@ -238,23 +226,9 @@ def _picture(
     """The options of a picture that `function` is to draw, checked before the model runs; None if none is wanted."""
     if vis_mode == "none" and not drawing:
         return None
-    from .draw.draw_options import DrawOptions
-    from .draw.show import check_before_the_run
+    from .draw.show import picture_options
 
-    own = signature(function).parameters
-    drawn = {*ARGUMENTS, *(field.name for field in fields(DrawOptions))}
-    for unknown in [name for name in drawing if name not in drawn]:
-        raise ArgumentError(f"no argument {unknown!r}{near(unknown, [*own, *drawn])}")
-    for older in [name for name in drawing if ARGUMENTS.get(name) == "vis_mode"]:
-        if vis_mode != own["vis_mode"].default:
-            raise ArgumentError(f"{older!r} and 'vis_mode' are one argument: give it once")
-        vis_mode = drawing.pop(older)
-    wanted = vis_mode not in ("none", None)
-    options = DrawOptions.checked(**drawing, **({"vis_mode": vis_mode} if wanted else {}))
-    if not wanted:
-        return None
-    check_before_the_run(options, model)
-    return options
+    return picture_options(signature(function).parameters, vis_mode, drawing, model)
 
 
 def validate_model_activations(
@@ -277,22 +251,13 @@ def validate_model_activations(
     checked against the log, and the log is checked for consistency. The model, the input and the random generators are
     left as they were.
     """
+    from .validate.two_runs import plain_and_logged
+
     args, kwargs = model_arguments(model, input_args, input_kwargs)
-
-    def run_twice() -> tuple[Any, Trace, BaseException | None]:
-        seed = rng.seed_generators(random_seed)
-        eager, plain = plain_run(), partial(copied_model(model), *fresh_copy(args), **fresh_copy(kwargs))
-        expected = between(eager.begin, plain, eager.end)
-        options = Options(random_seed=seed, check_completeness=True)
-        run = run_traced(copied_model(model), fresh_copy(args), fresh_copy(kwargs), options)
-        return expected, run.trace, run.error
-
-    expected, trace, error = rng.restoring(run_twice)
-    if error is not None:
-        raise error
+    expected, trace = plain_and_logged(model, args, kwargs, random_seed)
     log = ModelLog(trace)
     report = log.validate(perturb)
-    report.compare_outputs([tensor for _, tensor in tensors_in(expected)], [log[label] for label in log.output_layers])
+    report.compare_outputs(expected, [log[label] for label in log.output_layers])
     if verbose:
         print(report)
     return report
@@ -415,51 +380,14 @@ def validate_backward_pass(
     layer must be the one that `torch.autograd.grad` gives. `loss_fn` makes a number of what the model returns; without
     it, a weighted sum of all outputs is taken. The model, the input and the random generators are left as they were.
     """
-    from .validate.backward import BackwardReport, autograd_gradients, default_loss, hooked_gradients
+    from .validate.backward import compare_backward_passes, default_loss
 
     args, kwargs = model_arguments(model, input_args, input_kwargs)
-    loss_of = loss_fn or default_loss
-    report = BackwardReport()
-
-    def run_twice() -> tuple[Any, ...]:
-        seed = rng.seed_generators(random_seed)
-        plain, plain_args, plain_kwargs = copied_model(model), fresh_copy(args), fresh_copy(kwargs)
-        hooked = hooked_gradients(plain, lambda: _loss(loss_of(plain(*plain_args, **plain_kwargs))))
-
-        twin, twin_args, twin_kwargs = copied_model(model), fresh_copy(args), fresh_copy(kwargs)
-        log = log_forward_pass(twin, twin_args, twin_kwargs, random_seed=seed, save_gradients=True)
-        loss = _loss(loss_of(log.output))
-        tensors = {op.label: op.activation for op in log if op.activation is not None and op.activation.requires_grad}
-        given = autograd_gradients(loss, tensors)
-        log.log_backward(loss)
-        return plain, plain_args, plain_kwargs, hooked, twin, twin_args, twin_kwargs, log, given
-
-    plain, plain_args, plain_kwargs, hooked, twin, twin_args, twin_kwargs, log, given = rng.restoring(
-        partial(call_with_grad, True, run_twice)
-    )
-    for (name, param), (_, logged) in zip(distinct_parameters(plain), distinct_parameters(twin), strict=True):
-        report.compare("params", name, param.grad, logged.grad)
-    inputs = zip(tensors_in([plain_args, plain_kwargs]), tensors_in([twin_args, twin_kwargs]), strict=True)
-    for label, ((_, one), (_, other)) in zip(log.input_layers, inputs, strict=True):
-        if one.is_leaf and one.requires_grad:
-            report.compare("inputs", label, one.grad, other.grad)
-            report.compare("inputs", label, one.grad, log[label].gradient)
-    for address, gradient in hooked.items():
-        if address in log:
-            report.compare("hooks", log[address].label, gradient, log[address].gradient)
-    for label, gradient in given.items():
-        report.compare("autograd", label, gradient, log[label].gradient)
+    logged = partial(log_forward_pass, save_gradients=True)
+    report = compare_backward_passes(model, args, kwargs, loss_fn or default_loss, random_seed, logged)
     if verbose:
         print(report)
     return report
-
-
-def _loss(loss: Any) -> Tensor:
-    if not isinstance(loss, Tensor) or loss.numel() != 1:
-        raise ArgumentError(f"the loss is a tensor with one element, not {loss!r}")
-    if not loss.requires_grad:
-        raise ArgumentError("the loss depends on nothing that requires a gradient: no parameter and no input")
-    return loss
 
 
 def log_backward(loss: Tensor, **arguments: Any) -> list[BackwardPass]:
@@ -480,31 +408,3 @@ def log_backward(loss: Tensor, **arguments: Any) -> list[BackwardPass]:
     if not passes:
         raise ArgumentError("the backward pass came through no log that was made with save_gradients")
     return passes
-
-
-def _annotated(error: BaseException, log: ModelLog, inputs: list[Any]) -> BaseException:
-    """The user's own exception, with a note of how far the forward pass got and the log until there."""
-    with contextlib.suppress(AttributeError, TypeError):  # an exception may refuse new attributes
-        error.partial_log = log  # type: ignore[attr-defined]
-    if sys.version_info >= (3, 11):
-        error.add_note(
-            f"torchlens: {how_far(log._trace)} (what was logged until then is in this exception's partial_log)"
-        )
-        if any(type(given).__module__ == "numpy" for given in inputs):
-            error.add_note("torchlens: an input is a NumPy array; torch.from_numpy makes a tensor of it")
-        if len(inputs) == 1 and isinstance(inputs[0], Mapping):
-            error.add_note("torchlens: the only input is a dict; keyword arguments are given as input_kwargs")
-    return error
-
-
-def how_far(trace: Trace) -> str:
-    """Where a forward pass was when it raised."""
-    note = f"the forward pass raised after {counted(len(trace.calls), 'operation')}"
-    if trace.calls:
-        last = trace.calls[-1]
-        inside = ""
-        if last.module_call >= 0:
-            module = trace.modules[trace.module_calls[last.module_call].module]
-            inside = f" in {module.address or 'the model itself'}"
-        note += f"; the last one was {call_in_words(trace, last, last.function.name + inside)}"
-    return note

@@ -25,13 +25,14 @@ import torch
 from torch import Tensor, nn
 
 from . import fastlog
-from .api import get_model_metadata, how_far, log_forward_pass, recover, show_model_graph, validate_model_activations
+from .api import get_model_metadata, log_forward_pass, recover, show_model_graph, validate_model_activations
 from .bundle.recover import is_fastlog
 from .draw.output.formats import FORMATS, endings_in_words
 from .errors import ArgumentError, TorchLensError, near
 from .extraction.extract import extract
 from .extraction.store import is_store, open_store
 from .log.model_log import ModelLog
+from .log.raised import how_far
 from .words import human_size, shape_words
 
 _TARGET = """\

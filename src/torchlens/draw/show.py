@@ -7,13 +7,16 @@ import importlib
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
+from inspect import Parameter
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
+from ..aliases import ARGUMENTS
 from ..capture.session import modules_of
-from ..errors import LayerNotFoundError, near
+from ..errors import ArgumentError, LayerNotFoundError, near
 from ..selectors import Modules, Selection, modules_chosen
 from .draw_options import DrawOptions, check_writable
 from .notebook import in_notebook
@@ -25,6 +28,28 @@ from .view.elements import View
 
 #: A notebook starts with no more nodes than this.
 MOST_NODES_INLINE = 200
+
+
+def picture_options(
+    own: Mapping[str, Parameter], vis_mode: Any, drawing: dict[str, Any], model: nn.Module | None
+) -> DrawOptions | None:
+    """The options of a picture that a function with its `own` parameters is to draw, checked before the model runs.
+
+    None if no picture is wanted. `drawing` is what the function was given besides its own parameters.
+    """
+    drawn = {*ARGUMENTS, *(field.name for field in dataclasses.fields(DrawOptions))}
+    for unknown in [name for name in drawing if name not in drawn]:
+        raise ArgumentError(f"no argument {unknown!r}{near(unknown, [*own, *drawn])}")
+    for older in [name for name in drawing if ARGUMENTS.get(name) == "vis_mode"]:
+        if vis_mode != own["vis_mode"].default:
+            raise ArgumentError(f"{older!r} and 'vis_mode' are one argument: give it once")
+        vis_mode = drawing.pop(older)
+    wanted = vis_mode not in ("none", None)
+    options = DrawOptions.checked(**drawing, **({"vis_mode": vis_mode} if wanted else {}))
+    if not wanted:
+        return None
+    check_before_the_run(options, model)
+    return options
 
 
 def check_before_the_run(options: DrawOptions, model: nn.Module | None = None) -> None:

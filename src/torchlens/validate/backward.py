@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from .._torch import call_with_grad
+from ..capture import rng
 from ..capture.containers import flat_tensors, tensors_in
-from ..capture.modules import distinct_modules
+from ..capture.modules import distinct_modules, distinct_parameters
+from ..errors import ArgumentError
 from ..replay.same import difference, same
 from ..words import counted
 from .report import Problem, Report
+from .two_runs import Copies
+
+if TYPE_CHECKING:
+    from ..log.model_log import ModelLog
 
 
 @dataclass(repr=False)
@@ -51,6 +58,63 @@ class BackwardReport(Report):
         if self:
             return f"Valid: gradients of {counts} are right, bit for bit."
         return "\n".join([f"{self._verdict()} with the gradients of {counts}:", *self._listed()])
+
+
+def compare_backward_passes(
+    model: nn.Module,
+    args: Any,
+    kwargs: Any,
+    loss_of: Callable[[Any], Tensor],
+    seed: int | None,
+    logged: Callable[..., ModelLog],
+) -> BackwardReport:
+    """Compare the gradients of a logged run with those of a plain run with hooks, and with those autograd gives.
+
+    `logged` is `log_forward_pass` with gradients.
+    """
+
+    def run_twice() -> tuple[Copies, Copies, ModelLog, dict[str, Tensor], dict[str, Tensor]]:
+        used = rng.seed_generators(seed)
+        plain = Copies.of(model, args, kwargs)
+        hooked = hooked_gradients(plain.model, lambda: _checked_loss(loss_of(plain.run())))
+        twin = Copies.of(model, args, kwargs)
+        log = logged(twin.model, twin.args, twin.kwargs, random_seed=used)
+        loss = _checked_loss(loss_of(log.output))
+        tensors = {op.label: op.activation for op in log if op.activation is not None and op.activation.requires_grad}
+        given = autograd_gradients(loss, tensors)
+        log.log_backward(loss)
+        return plain, twin, log, hooked, given
+
+    plain, twin, log, hooked, given = rng.restoring(partial(call_with_grad, True, run_twice))
+    report = BackwardReport()
+    _compare_leaves(report, plain, twin, log)
+    for address, gradient in hooked.items():
+        if address in log:
+            report.compare("hooks", log[address].label, gradient, log[address].gradient)
+    for label, gradient in given.items():
+        report.compare("autograd", label, gradient, log[label].gradient)
+    return report
+
+
+def _compare_leaves(report: BackwardReport, plain: Copies, twin: Copies, log: ModelLog) -> None:
+    """Compare the gradients of parameters and inputs, which autograd leaves in the tensors themselves."""
+    for (name, param), (_, other) in zip(
+        distinct_parameters(plain.model), distinct_parameters(twin.model), strict=True
+    ):
+        report.compare("params", name, param.grad, other.grad)
+    inputs = zip(tensors_in([plain.args, plain.kwargs]), tensors_in([twin.args, twin.kwargs]), strict=True)
+    for label, ((_, one), (_, same_input)) in zip(log.input_layers, inputs, strict=True):
+        if one.is_leaf and one.requires_grad:
+            report.compare("inputs", label, one.grad, same_input.grad)
+            report.compare("inputs", label, one.grad, log[label].gradient)
+
+
+def _checked_loss(loss: Any) -> Tensor:
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        raise ArgumentError(f"the loss is a tensor with one element, not {loss!r}")
+    if not loss.requires_grad:
+        raise ArgumentError("the loss depends on nothing that requires a gradient: no parameter and no input")
+    return loss
 
 
 def default_loss(output: Any) -> Tensor:
