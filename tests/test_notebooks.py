@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import nbformat
@@ -13,9 +14,11 @@ from nbclient import NotebookClient
 from tests.pages import timeless
 from tests.torch_version import same_as_shown
 
+DOCS = Path(__file__).parents[1] / "docs"
+PATHS = sorted((DOCS / "notebooks").glob("*.ipynb"))
 NOTEBOOKS = [
     pytest.param(path, id=path.stem, marks=[pytest.mark.handover] if path.stem == "rdms" else [])  # needs rsatoolbox
-    for path in sorted((Path(__file__).parents[1] / "docs" / "notebooks").glob("*.ipynb"))
+    for path in PATHS
 ]
 A_CELL = re.compile(r"/[^\s\"]*ipykernel_\d+/\d+\.py")  # how a kernel names the file that a cell is not in
 WITHOUT_GRAPHVIZ = "from torchlens.draw.output import graphviz\ngraphviz.is_there = lambda: False\ndel graphviz\n"
@@ -48,3 +51,17 @@ def test_notebook(path: Path, request: pytest.FixtureRequest, tmp_path: Path, mo
     else:
         same_as_shown(texts(before), texts(after), "pytest --update-golden accepts the change")
     assert any("picture" in shown for shown in texts(after))
+    assert gettempdir() + os.sep not in A_CELL.sub("", nbformat.writes(after)), "a path of this machine is shown"
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+def test_no_path_of_the_machine_where_it_ran_is_shown(path: Path) -> None:
+    assert not re.findall(r"(?:/tmp|/home|/root|/Users)/[\w./-]+", path.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("page", sorted((DOCS / "start").glob("*.md")), ids=lambda page: page.stem)
+def test_a_start_page_begins_with_a_notebook(page: Path) -> None:
+    found = re.search(
+        r"\*\*Begin with the notebook\*\* \[.+?\]\(\.\./notebooks/(\S+)\.md\)", page.read_text(encoding="utf-8")
+    )
+    assert found is not None and found[1] in [path.stem for path in PATHS]

@@ -63,7 +63,7 @@ class Trained:
         self.model = AttentionOnly().double()  # so that rounding does not decide what is learned
         optimizer = torch.optim.Adam(self.model.parameters(), lr=5e-3)
         for _ in range(300):
-            tokens, _ = sequences(32)
+            tokens = sequences(32)[0]
             loss = F.cross_entropy(self.model(tokens)[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
             optimizer.zero_grad()
             loss.backward()

@@ -19,7 +19,7 @@ from ..capture.session import modules_of
 from ..errors import ArgumentError, LayerNotFoundError, near
 from ..selectors import Modules, Selection, modules_chosen
 from .draw_options import DrawOptions, check_writable
-from .notebook import in_notebook
+from .notebook import in_notebook, temporary_folder
 from .output.formats import FORMATS
 from .output.render import check_renderer, render
 from .view.build import make_view
@@ -80,7 +80,8 @@ def draw(log: Drawable, options: DrawOptions) -> Path:
     path.write_bytes(picture)
     if inline:
         svg = picture if options.vis_fileformat == "svg" else render(view, "svg", options.renderer)
-        _display(InlinePicture(svg.decode(), f"{log.model_name}: {path}"))
+        kept = "" if path.parent == temporary_folder() else f": {path}"
+        _display(InlinePicture(svg.decode(), f"Picture of {log.model_name}{kept}"))
     elif not options.vis_save_only and FORMATS[options.vis_fileformat].is_picture:
         open_in_viewer(path)
     return path

@@ -233,6 +233,7 @@ def test_in_a_notebook_no_file_is_left_where_nobody_asked_for_one(
     monkeypatch.chdir(tmp_path)
     path = log_of(DemoNetwork).draw()
     assert path.name == "modelgraph.svg" and path.exists() and not list(tmp_path.iterdir()) and len(notebook) == 1
+    assert repr(notebook[0]) == "Picture of DemoNetwork"  # and not where it will be gone from
     log_of(DemoNetwork).draw(vis_save_only=True)
     assert [path.name for path in tmp_path.iterdir()] == ["modelgraph.svg"] and len(notebook) == 1
 
