@@ -129,10 +129,10 @@ def content(tensor: Tensor) -> tuple[Any, ...]:
 
 
 def _content(tensor: Tensor) -> tuple[Any, ...]:
+    if tensor.layout == torch.jagged:  # with a size that is a symbol of its own in each
+        return (*_content(tensor.values()), *_content(tensor.offsets()))
     if tensor.is_meta:
         return (tensor.dtype, tensor.shape)
-    if tensor.layout == torch.jagged:
-        return (*_content(tensor.values()), *_content(tensor.offsets()))
     if tensor.is_nested:
         return (tensor.dtype, *(_content(part) for part in tensor.unbind()))
     if tensor.layout != torch.strided:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from tests.models import CASES, Case
+from tests.torch_version import needs_torch
 from torch import nn
 
 import torchlens as tl
@@ -261,6 +262,27 @@ def test_a_log_and_itself_are_identical(case: Case) -> None:
     log = tl.log_forward_pass(model, case.inputs(), case.kwargs())
     comparison = tl.compare(log, log)
     assert comparison.status == "identical", repr(comparison)
+
+
+class Ragged(nn.Module):
+    """Values without numbers: jagged ones have a symbol for a size, and torch makes some on the meta device for them."""
+
+    def __init__(self, factor: int) -> None:
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        ragged = torch.nested.nested_tensor([x[0], x[1, :2]], layout=torch.jagged)
+        parts = (ragged * self.factor).unbind()
+        return parts[0].sum(0) - parts[1].sum(0) + torch.ones(3, device="meta").dim()  # type: ignore[no-any-return]
+
+
+@needs_torch("2.5", "has the jagged layout of today")
+def test_values_that_are_not_numbers() -> None:
+    x = torch.randn(2, 4, 3, generator=torch.Generator().manual_seed(0))
+    one, same, other = (tl.log_forward_pass(Ragged(factor), x) for factor in (2, 2, 3))
+    assert tl.compare(one, same).status in ("identical", "rounding")
+    assert tl.compare(one, other).status == "differs"
 
 
 # ---- logs from elsewhere ------------------------------------------------------------------------------------------

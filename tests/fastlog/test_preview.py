@@ -66,6 +66,17 @@ def test_bytes_follow_the_spec(net: nn.Module) -> None:
     assert none.nbytes == 0
 
 
+def test_a_size_that_is_a_symbol() -> None:
+    class Ragged(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            ragged: torch.Tensor = torch.nested.nested_tensor_from_jagged(x * 2, torch.tensor([0, 2, 3]))
+            return (ragged + 1).values() - 1  # type: ignore[no-any-return, operator]
+
+    preview = dry_run(Ragged(), torch.ones(3, 4), keep_op=["mul", "add", "sub"])
+    assert preview.nbytes == 2 * 48  # of the jagged one no size is known before it is there
+    assert "add_1" in str(preview) and "2x?x4" in str(preview)
+
+
 def test_errors(net: nn.Module) -> None:
     with pytest.raises(tl.ArgumentError, match="nothing is chosen"):
         dry_run(net, X)

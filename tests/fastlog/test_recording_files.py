@@ -23,7 +23,7 @@ import torchlens as tl
 from torchlens.bundle.files import writing
 from torchlens.bundle.hashing import hash_of
 from torchlens.bundle.stream import TensorStream
-from torchlens.fastlog import CaptureSpec, Recorder, Recording, load, record, recover
+from torchlens.fastlog import CaptureSpec, Record, Recorder, Recording, load, record, recover
 
 
 @pytest.fixture
@@ -39,7 +39,14 @@ def assert_same(one: Recording, other: Recording) -> None:
         assert (first.activation is None) == (second.activation is None)
         assert first.activation is None or content(first.activation) == content(second.activation)
         assert (first.context is None) == (second.context is None)
-        assert first.context is None or facts(first.context) == facts(second.context)
+        assert first.context is None or plain_facts(first) == plain_facts(second)
+
+
+def plain_facts(record: Record) -> dict[str, Any]:
+    """The size of a jagged dimension is a symbol, of which a file can only say that there is one."""
+    known = facts(record.context)
+    shape = known["tensor_shape"]
+    return {**known, "tensor_shape": shape and tuple(size if type(size) is int else -1 for size in shape)}
 
 
 ONE_MODE = [run for run in RUNS if run.values[1] == "eval"]
@@ -48,11 +55,8 @@ ONE_MODE = [run for run in RUNS if run.values[1] == "eval"]
 @pytest.mark.parametrize(("case", "mode"), ONE_MODE)
 def test_what_is_loaded_is_what_was_recorded(case: Case, mode: str, tmp_path: Path) -> None:
     run = prepared(case, mode)
-    try:
-        with surroundings(case, mode), Recorder(run.model, keep_op=True, save_to=tmp_path / "all") as recorder:
-            recorder.log(run.args, run.kwargs)
-    except tl.BundleError as error:
-        pytest.skip(f"not for disk: {error}"[:80])
+    with surroundings(case, mode), Recorder(run.model, keep_op=True, save_to=tmp_path / "all") as recorder:
+        recorder.log(run.args, run.kwargs)
     assert_same(recorder.recording, load(tmp_path / "all"))
 
 

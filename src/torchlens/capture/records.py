@@ -169,12 +169,17 @@ class Value:
         if isinstance(kept, Tensor) and (self._facts is None or kept.is_nested):
             return kept.numel() * kept.element_size()
         shape, dtype, _ = self.facts
-        if -1 in shape or not _NUMBERS.issuperset(map(type, shape)):  # jagged: one size is a symbol
+        if not has_numbers(shape):
             return kept.nbytes if isinstance(kept, Stored) else 0
         return shape.numel() * dtype.itemsize
 
     def __repr__(self) -> str:
         return f"Value({self.role} {self.index}, shape={tuple(self.shape)})"
+
+
+def has_numbers(shape: torch.Size) -> bool:
+    """Are all of its sizes numbers? Of a nested tensor some are -1, of a jagged one a symbol."""
+    return -1 not in shape and _NUMBERS.issuperset(map(type, shape))
 
 
 def total_nbytes(values: Iterable[Value]) -> int:

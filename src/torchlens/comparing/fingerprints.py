@@ -42,7 +42,7 @@ def fingerprint(tensor: Tensor | None) -> Fingerprint:
     >>> same_numbers(fingerprint(table), fingerprint(table.T.contiguous()), 1e-9)
     True
     """
-    if tensor is None or tensor.is_nested or tensor.numel() == 0:
+    if tensor is None or tensor.is_nested or tensor.is_meta or tensor.numel() == 0:
         return Fingerprint(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False)
     count = tensor.numel() * (2 if tensor.is_complex() else 1)
     parts = [part for part in (_sums(piece, count) for piece in pieces(tensor)) if part is not None]

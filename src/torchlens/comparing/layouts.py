@@ -46,8 +46,10 @@ def relative_error(one: Tensor, other: Tensor) -> float:
 
     What counts as infinite has to be infinite in both.
     """
-    if one.shape != other.shape or one.is_nested or other.is_nested:
+    if one.is_nested or other.is_nested or one.shape != other.shape:
         return math.inf
+    if one.is_meta or other.is_meta:  # without numbers
+        return 0.0 if one.is_meta and other.is_meta else math.inf
     norms = [_norms(plain(x), plain(y)) for x, y in zip(pieces(one), pieces(other), strict=True)]
     difference, *sizes = (math.hypot(*each) for each in zip(*norms, strict=True))
     return 0.0 if difference == 0 else difference / max(sizes) if math.isfinite(difference) else math.inf

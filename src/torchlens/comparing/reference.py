@@ -103,7 +103,7 @@ def _layer(op: OpLog) -> dict[str, Any]:
 
 
 def _sample(tensor: Tensor) -> list[float]:
-    if tensor.is_nested or tensor.numel() == 0:
+    if tensor.is_nested or tensor.is_meta or tensor.numel() == 0:
         return []
     numbers = plain(tensor).reshape(-1)
     places = torch.linspace(0, numbers.numel() - 1, min(_SAMPLE, numbers.numel()), dtype=torch.float64).round().long()

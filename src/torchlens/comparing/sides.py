@@ -125,7 +125,7 @@ class Side:
     def bytes(self) -> int:
         """What its values take, those that share the memory of others not counted."""
         made = (self.value(i) for i in self.ids if not self.is_view(i))
-        return sum(value.shape.numel() * value.dtype.itemsize for value in made if value.role != "output")
+        return sum(value.nbytes for value in made if value.role != "output")
 
     # ---- in float64 -------------------------------------------------------------------------------------------
 

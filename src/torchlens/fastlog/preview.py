@@ -13,7 +13,7 @@ from ..capture.arguments import model_arguments
 from ..capture.buffers import BuffersKept
 from ..capture.changes import between
 from ..capture.keeping import Keeper
-from ..capture.records import Trace
+from ..capture.records import Trace, has_numbers
 from ..capture.session import modules_of
 from ..errors import ArgumentError
 from ..log.interventions import live_edits, run_before
@@ -242,7 +242,7 @@ def _spec(event: Event, rules: Rules, history: History, names: Sequence[Name | N
 
 
 def _bytes(event: Event, spec: CaptureSpec) -> int:
-    if event.facts is None or not spec.save_activation or -1 in event.facts[0]:
+    if event.facts is None or not spec.save_activation or not has_numbers(event.facts[0]):
         return 0
     dtype = spec.dtype if spec.dtype is not None and event.facts[1].is_floating_point else event.facts[1]
     return event.facts[0].numel() * dtype.itemsize

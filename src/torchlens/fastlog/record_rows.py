@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-import torch
-
 from ..bundle.checks import flag, integer, listed, one_of, optional, text
 from ..bundle.load import StoredTensor
-from ..bundle.tensors import TensorTable, dtype_name, dtype_named
+from ..bundle.rows import facts_row, read_facts
+from ..bundle.tensors import TensorTable
 from ..errors import BundleError
 from .events import Event, Frame, Run, Tally
 from .recording import Record
@@ -82,7 +81,7 @@ def record_row(record: Record) -> RecordRow:
         frames=[FrameRow(each.module, each.address, each.class_name, each.number) for each in _frames(event.frame)],
         name=NameRow(event.name[0].layer_type, *event.name[1:]) if event.name is not None else None,
         position=event.position,
-        facts=FactsRow(list(facts[0]), dtype_name(facts[1]), str(facts[2])) if facts is not None else None,
+        facts=FactsRow(*facts_row(facts)) if facts is not None else None,
         func_name=event.func_name if known else None,
         parents=list(event.parent_labels()) if known else [],
         spec=SpecRow(spec.save_activation, spec.save_metadata),
@@ -114,7 +113,7 @@ class RecordReader:
             self._frame(row.frames),
             self._name(row.name),
             optional(integer, row.position),
-            self._facts(row.facts),
+            optional(read_facts, row.facts),
             optional(text, row.func_name),
             (),
             listed(text, row.parents),
@@ -145,10 +144,3 @@ class RecordReader:
         layer_type = text(row.layer_type)
         tally = self._tallies.setdefault(layer_type, Tally(layer_type))
         return tally, integer(row.count, 1), integer(row.total)
-
-    def _facts(self, data: Any) -> Any:
-        if data is None:
-            return None
-        row = FactsRow(*data)
-        shape = torch.Size(integer(size, -1) for size in listed(int, row.shape))
-        return shape, dtype_named(row.dtype), torch.device(text(row.device))
