@@ -265,7 +265,7 @@ def test_a_log_and_itself_are_identical(case: Case) -> None:
 
 
 class Ragged(nn.Module):
-    """Values without numbers: jagged ones have a symbol for a size, and torch makes some on the meta device for them."""
+    """Values without numbers: jagged ones have a symbol for a size, and torch makes some on the meta device."""
 
     def __init__(self, factor: int) -> None:
         super().__init__()

@@ -54,15 +54,16 @@ class Environment:
     def minor(self) -> int:
         return int(self.torch.split(".")[1])
 
-    def requirements(self, root: Path) -> list[list[str]]:
+    def requirements(self) -> list[list[str]]:
         """What is installed, in order: the arguments of pip, each time."""
-        first = [f"torch=={self.torch}"]
-        if self.lowest:
-            first += lowest_requirements(root)
         # torchvision names the one build of torch that it belongs to; not every torch has one on the day it appears.
         vision = ["--no-deps", f"torchvision<=0.{self.minor + 15}.99"]
         transformers = "transformers<5" if self.minor < 6 else "transformers"
-        return [first, [".[tables,graphs,png]"], vision, [transformers, *TOOLS]]
+        return [[f"torch=={self.torch}"], [".[tables,graphs,png]"], vision, [transformers, *TOOLS]]
+
+
+#: The extras that the tests use; of the others, the tests are run by commands of their own.
+EXTRAS = ("tables", "graphs", "png", "graphviz", "images", "xarray")
 
 
 def lowest_requirements(root: Path) -> list[str]:
@@ -70,9 +71,8 @@ def lowest_requirements(root: Path) -> list[str]:
     import tomllib  # with Python 3.11
 
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
-    extras = project["optional-dependencies"]
-    named = [*project["dependencies"], *[each for extra in ("tables", "graphs", "png") for each in extras[extra]]]
-    return [each.replace(">=", "==") + ".*" for each in named if ">=" in each and not each.startswith("torch")]
+    named = project["dependencies"] + [each for extra in EXTRAS for each in project["optional-dependencies"][extra]]
+    return [each.replace(">=", "==") for each in named if not each.startswith("torch")]
 
 
 def run(environment: Environment, root: Path, before: dict[str, Any] | None, *, keep: bool) -> dict[str, Any]:
@@ -107,9 +107,9 @@ def install(environment: Environment, interpreter: str, root: Path) -> dict[str,
     folder = environment.folder
     subprocess.run([interpreter, "-m", "venv", folder / "venv"], check=True)
     pins = folder / "constraints.txt"
-    pins.write_text(constraints(environment, (root / "constraints.txt").read_text()))
+    pins.write_text("\n".join(constraints(environment, root)))
     settings = {**os.environ, "PIP_CONSTRAINT": str(pins), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    for requirements in environment.requirements(root):
+    for requirements in environment.requirements():
         pip = [folder / "venv/bin/python", "-m", "pip", "install", "--quiet", *requirements]
         done = subprocess.run(pip, cwd=root, env=settings, capture_output=True, text=True)
         if done.returncode:
@@ -119,12 +119,13 @@ def install(environment: Environment, interpreter: str, root: Path) -> dict[str,
     return None
 
 
-def constraints(environment: Environment, pins: str) -> str:
+def constraints(environment: Environment, root: Path) -> list[str]:
     """The project's pins, but for what this environment chooses itself."""
+    lowest = lowest_requirements(root) if environment.lowest else []
     free = {"torch", "sympy", "torchvision", "transformers", "huggingface_hub", "tokenizers"}
-    if environment.lowest:
-        free |= {"numpy", "safetensors", "xxhash", "pandas", "pyarrow", "networkx", "resvg_py", "scipy"}
-    return "\n".join(line for line in pins.splitlines() if re.split("[=<>; ]", line)[0] not in free)
+    free |= {"scipy", *(each.split("==")[0] for each in lowest)} if lowest else set()
+    pins = (root / "constraints.txt").read_text().splitlines()
+    return [*lowest, *[line for line in pins if re.split("[=<>; ]", line)[0] not in free]]
 
 
 def tested(folder: Path, root: Path, before: dict[str, Any] | None) -> dict[str, Any]:
