@@ -128,7 +128,7 @@ class Outer(nn.Module):
 
 
 def test_nothing_of_a_recording_is_forgotten(tmp_path: Path) -> None:
-    """Whoever adds a field to a record meets this test: the field belongs into bundle/encode.py and decode.py.
+    """Whoever adds a field to a record meets this test: the field needs a column in bundle/columns.py.
 
     The list is derived from the records themselves. A field that no log of this test fills is told as well.
     """

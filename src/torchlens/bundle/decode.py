@@ -3,34 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor
 
-from ..capture.gradients import AutogradNode, Gradients, Pass, SavedForBackward, Step
-from ..capture.records import NO_KWARGS, Applied, Call, Intervention, ModuleCall, ReadEvent, Stored, Trace, Value
+from ..capture.dispatcher import Completeness
+from ..capture.functions import Function
+from ..capture.gradients import AutogradNode, Gradients, Pass, Step
+from ..capture.records import (
+    Applied,
+    Call,
+    Facts,
+    Intervention,
+    ModuleCall,
+    ModuleInfo,
+    ReadEvent,
+    Stored,
+    TensorInfo,
+    Trace,
+    Value,
+)
 from ..capture.rng import Seed
 from ..capture.tensor_memory import version_of
 from ..errors import BundleError
 from ..intervene.edit_data import from_data
-from .checks import at, blaming, each, flag, integer, listed, named, one_of, optional, text
-from .columns import AppliedRow, CallRow, EventRow, ModuleCallRow, NodeRow, ValueRow
+from .checks import blaming, each, flag, integer, listed, named, optional, text
+from .column_kinds import OUTPUTS, from_row
+from .columns import (
+    NAMES_IN_FILES,
+    PLAIN,
+    AppliedRow,
+    CallRow,
+    CompletenessRow,
+    EventRow,
+    ModuleCallRow,
+    ModuleRow,
+    NodeRow,
+    TensorInfoRow,
+    ValueRow,
+)
 from .consistency import check_consistency
 from .places import read_sites
 from .python import PythonDecoder, decode_object
-from .rows import (
-    NAMES_IN_FILES,
-    PLAIN,
-    Tables,
-    read_completeness,
-    read_facts,
-    read_function,
-    read_module,
-    read_tensor_info,
-)
+from .rows import Tables, read_facts, read_function
 from .tensors import TensorTable
 
-_ROLES = ("input", "buffer", "param", "source", "op", "update", "output")
+T = TypeVar("T")
 
 #: What a value keeps, given the number of a tensor and, for a parameter, whether it requires grad: the tensor, or a
 #: handle.
@@ -40,29 +58,31 @@ Kept = Callable[[int, "bool | None"], "Tensor | Stored"]
 def read_tables(tables: Tables, tensors: TensorTable, kept: Kept, trust: bool = False) -> Trace:
     """A trace from its tables. Everything that later code relies on is checked here."""
     with blaming("the metadata"):
-        return _Decoder(tables, tensors, kept, trust).trace()
+        return RecordDecoder(tables, tensors, kept, trust).trace()
 
 
-class _Decoder:
+class RecordDecoder:
+    """Turns rows into records. Each column is checked by its kind; what columns say together is checked here."""
+
     def __init__(self, tables: Tables, tensors: TensorTable, kept: Kept, trust: bool) -> None:
         if type(tables) is not dict:
             raise BundleError("it is no JSON object")
-        self.tables = tables
+        self.tables: Tables = tables
         self.tensors = tensors
         self.kept = kept
-        self.facts = self._each("facts", read_facts)
-        self.functions = self._each("functions", lambda row: read_function(row, trust))
-        self.sites = read_sites(tables)
+        self.facts: list[Facts] = self._each("facts", read_facts)
+        self.functions: list[Function] = self._each("functions", lambda row: read_function(row, trust))
+        self.sites: list[Any] = read_sites(tables)
         objects = self._each("objects", decode_object)
         self.values: list[Value] = []
         self.params: list[Value] = []
-        self.python = PythonDecoder(self.values, self.params, objects, self._tensor)
-        self.states = self._each("states", self._state)
+        self.python: PythonDecoder = PythonDecoder(self.values, self.params, objects, self._tensor)
+        self.states: list[Any] = self._each("states", self._state)
 
     def _each(self, name: str, decode: Callable[[Any], Any]) -> list[Any]:
         return each(name, self.tables[name], decode)
 
-    def _kept(self, index: Any, requires_grad: bool | None = None) -> Tensor | Stored | None:
+    def kept_tensor(self, index: Any, requires_grad: bool | None = None) -> Tensor | Stored | None:
         """The tensor with this number, or a handle; None if it is lost."""
         number = integer(index, 0, len(self.tensors) - 1)
         return self.kept(number, requires_grad) if self.tensors.is_whole(number) else None
@@ -74,9 +94,9 @@ class _Decoder:
     def trace(self) -> Trace:
         tables = self.tables
         plain = {name: check(tables[NAMES_IN_FILES.get(name, name)]) for name, check in PLAIN.items()}
-        self.call_count = len(tables["calls"])
-        self.modules = self._each("modules", read_module)
-        self.module_call_count = len(tables["module_calls"])
+        self.call_count: int = len(tables["calls"])
+        self.modules: list[ModuleInfo] = self._each("modules", self._record(ModuleInfo, ModuleRow))
+        self.module_call_count: int = len(tables["module_calls"])
         self.params += self._each("params", lambda row: self._value(row, is_param=True))
         self.values += self._each("values", self._value)
         for index, value in enumerate(self.values):
@@ -101,15 +121,15 @@ class _Decoder:
             calls=calls,
             module_calls=module_calls,
             modules=self.modules,
-            param_infos=self._each("param_infos", read_tensor_info),
-            buffer_infos=self._each("buffer_infos", read_tensor_info),
-            events=self._each("events", self._event),
-            interventions=each("interventions", tables["interventions"], self._intervention),
-            applied=each("applied", tables["applied"], self._applied),
+            param_infos=self._each("param_infos", self._record(TensorInfo, TensorInfoRow)),
+            buffer_infos=self._each("buffer_infos", self._record(TensorInfo, TensorInfoRow)),
+            events=self._each("events", self._record(ReadEvent, EventRow)),
+            interventions=self._each("interventions", self._intervention),
+            applied=self._each("applied", self._record(Applied, AppliedRow)),
             versions=named(text, tables.get("versions", {})),
             remarks=listed(text, tables.get("remarks", [])),
             seed=self._seed(*tables["seed"]),
-            completeness=read_completeness(tables["completeness"]),
+            completeness=optional(self._record(Completeness, CompletenessRow), tables["completeness"]),
             gradients=self._gradients(tables["gradients"]),
             param_versions=[version_of(p.kept) if isinstance(p.kept, Tensor) else 0 for p in self.params],
             output=self.python.decode(tables["output"]),
@@ -126,34 +146,26 @@ class _Decoder:
 
     def _value(self, data: Any, is_param: bool = False) -> Value:
         row = ValueRow(*data)
-        value = Value(
-            index=-1,
-            role=one_of(_ROLES, row.role),
-            call=integer(row.call, -1, self.call_count - 1),
-            position=optional(integer, row.position),
-            address=optional(text, row.address),
-            facts=at(self.facts, row.facts),
-            grad_fn=optional(text, row.grad_fn),
-            kept=None,
-        )
+        value = Value(index=-1, kept=None, **from_row(row, self))
         if (row.role in ("op", "update", "output")) != (row.call >= 0) or (row.role == "param") != is_param:
             raise BundleError(f"a value of role {row.role!r} with call {row.call}")
         if row.tensor is not None:
-            value.kept = self._kept(row.tensor, optional(flag, row.parameter))
+            value.kept = self.kept_tensor(row.tensor, optional(flag, row.parameter))
         value.transformed = self._transformed(row.transformed)
         return value
 
     def _transformed(self, row: Any) -> Any:
         if type(row) is list and row[:1] == ["kept"]:
             _, number = row
-            return self._kept(number)
+            return self.kept_tensor(number)
         return self.python.decode(row)
 
     def _gradients(self, tables: Any) -> Gradients | None:
         if tables is None:
             return None
         steps = each("passes", tables["passes"], lambda row: [Step(*(integer(n) for n in step)) for step in row])
-        nodes = each("nodes", tables["nodes"], lambda row: self._node(row, len(tables["nodes"])))
+        self.node_count: int = len(tables["nodes"])
+        nodes = each("nodes", tables["nodes"], self._record(AutogradNode, NodeRow))
         if any(step.node >= len(nodes) for each_pass in steps for step in each_pass):
             raise BundleError("a backward pass came through a node that is not there")
         found: list[dict[int, dict[int, Any]]] = [{}, {}]
@@ -165,75 +177,31 @@ class _Decoder:
                     into.setdefault(value, {})[number] = found_gradient
         return Gradients.restored(nodes, [Pass(each_pass) for each_pass in steps], *found)
 
-    def _node(self, data: Any, count: int) -> AutogradNode:
-        row = NodeRow(*data)
-        return AutogradNode(
-            name=text(row.name),
-            call=integer(row.call, -1, self.call_count - 1),
-            next=tuple(integer(number, 0, count - 1) for number in row.next),
-            saved=None if row.saved is None else tuple([_saved_for_backward(each) for each in row.saved]),
-            param=optional(text, row.param),
-            value=optional(integer, row.value),
-        )
-
     def _call(self, data: Any, number_of: int) -> Call:
         row = CallRow(*data)
-        results = tuple([at(self.values, output) for output in listed(integer, row.outputs)])
+        results = OUTPUTS.read(row.outputs, self)
         if not results or any(value.call != number_of for value in results):
             raise BundleError("its outputs are none, or those of another call")
-        self.python.limit = min(value.index for value in results)
-        decode = self.python.decode_all
-        return Call(
-            function=at(self.functions, row.function),
-            args=tuple(decode(listed(_anything, row.args))),
-            kwargs={text(name): self.python.decode(argument) for name, argument in row.kwargs} or NO_KWARGS,
-            outputs=results,
-            written=self._values(row.written),
-            module_call=integer(row.module_call, -1, self.module_call_count - 1),
-            site=at(self.sites, row.site),
-            time=integer(row.time),
-            rng=None if row.rng is None else self._kept(row.rng),
-            state=at(self.states, row.state),
-        )
+        self.python.limit = min(value.index for value in results)  # what came later is not among its arguments
+        return Call(**from_row(row, self))
 
     def _module_call(self, data: Any, number_of: int) -> ModuleCall:
-        row = ModuleCallRow(*data)
-        at(self.modules, row.module)
-        call = ModuleCall(
-            module=row.module,
-            number=integer(row.number, 1),
-            parent=integer(row.parent, -1, number_of - 1),
-            site=at(self.sites, row.site),
-            start=integer(row.start, 0, self.call_count),
-            entered=self._values(row.entered),
-        )
-        call.stop = integer(row.stop, 0, self.call_count)
-        call.exited = self._values(row.exited)
+        call = ModuleCall.__new__(ModuleCall)
+        for name, field in from_row(ModuleCallRow(*data), self).items():
+            setattr(call, name, field)
+        if call.parent >= number_of:
+            raise BundleError(f"it was made in module call {call.parent}, which came later")
         return call
 
-    def _event(self, data: Any) -> ReadEvent:
-        row = EventRow(*data)
-        return ReadEvent(
-            function=text(row.function),
-            values=self._values(row.values),
-            result=self.python.decode(row.result),
-            module_call=integer(row.module_call, -1, self.module_call_count - 1),
-            call=integer(row.call, 0, self.call_count),
-            site=at(self.sites, row.site),
-        )
+    def _record(self, kind: Callable[..., T], row: Callable[..., Any]) -> Callable[[Any], T]:
+        """What makes a record of a row."""
+        return lambda data: kind(**from_row(row(*data), self))
 
     def _intervention(self, row: Any) -> Intervention:
         site, edit = row
         return Intervention(text(site), from_data(self.python.decode(edit)))
 
-    def _applied(self, data: Any) -> Applied:
-        row = AppliedRow(*data)
-        kept = [None if number is None else self._kept(number) for number in (row.before, row.after)]
-        (edited,) = self._values([row.value])
-        number = integer(row.intervention, 0, len(self.tables["interventions"]) - 1)
-        return Applied(number, edited, integer(row.call, -1, self.call_count - 1), *kept)
-
-    def _values(self, data: Any) -> tuple[Value, ...]:
+    def values_of(self, data: Any) -> tuple[Value, ...]:
         values = tuple(self.python.decode_all(listed(_anything, data)))
         if any(type(value) is not Value for value in values):
             raise BundleError("a value of the log was expected, and something else was found")
@@ -256,8 +224,3 @@ class _Decoder:
 
 def _anything(thing: Any) -> Any:
     return thing
-
-
-def _saved_for_backward(row: Any) -> SavedForBackward:
-    name, nbytes, memory, is_param = row
-    return SavedForBackward(text(name), integer(nbytes), integer(memory, 0, 2**64), flag(is_param))

@@ -1,42 +1,46 @@
 """A trace to tables of plain data. Rows refer to each other by number, as the records themselves do.
 
-Every field of every record is named once here and once in decode.py, as a column of columns.py; a test makes sure that
-none is forgotten.
+columns.py says which columns a row has and how each field is written; a test makes sure that none is forgotten.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
 from .._torch import UninitializedTensorMixin, is_functorch_wrapped
-from ..capture.gradients import AutogradNode, Gradients
-from ..capture.records import Applied, Call, Facts, ModuleCall, ReadEvent, Trace, Value, fetched
+from ..capture.dispatcher import Completeness
+from ..capture.gradients import Gradients
+from ..capture.records import Facts, Trace, Value, fetched
 from ..capture.rng import Seed
 from ..capture.versions import versions_of
 from ..errors import BundleError
 from ..intervene.edit_data import to_data
-from .columns import AppliedRow, CallRow, EventRow, ModuleCallRow, NodeRow, ValueRow
-from .places import PlaceEncoder
-from .python import PythonEncoder
-from .rows import (
+from .column_kinds import to_row
+from .columns import (
     NAMES_IN_FILES,
     PLAIN,
-    Table,
-    Tables,
-    clean,
-    completeness_row,
-    facts_row,
-    function_row,
-    module_row,
-    tensor_info_row,
+    AppliedRow,
+    CallRow,
+    CompletenessRow,
+    EventRow,
+    ModuleCallRow,
+    ModuleRow,
+    NodeRow,
+    TensorInfoRow,
+    ValueRow,
 )
+from .places import PlaceEncoder
+from .python import PythonEncoder
+from .rows import Table, Tables, clean, facts_row, function_row
 from .tensors import TensorEncoder, is_own_kind, plain_tensor
+
+AnyRow = TypeVar("AnyRow")
 
 
 class RecordEncoder:
@@ -56,12 +60,17 @@ class RecordEncoder:
         self.activations = activations
         self.gradients = gradients
         self.arguments = arguments
-        self.python = PythonEncoder(lambda tensor: tensors.add(tensor, "array"))
+        self.python: PythonEncoder = PythonEncoder(lambda tensor: tensors.add(tensor, "array"))
         self.python.arrays = arguments
-        self.facts = Table(facts_row)
-        self.functions = Table(function_row)
-        self.states = Table(self.python.encode)
-        self.places = PlaceEncoder()
+        self.facts: Table = Table(facts_row)
+        self.functions: Table = Table(function_row)
+        self.states: Table = Table(self.python.encode)
+        self.places: PlaceEncoder = PlaceEncoder()
+
+    def row(self, kind: type[AnyRow], record: Any, **given: Any) -> AnyRow:
+        """The row of a record."""
+        row: AnyRow = to_row(kind, record, self, **given)
+        return row
 
     # ---- tensors --------------------------------------------------------------------------------------------
 
@@ -71,8 +80,8 @@ class RecordEncoder:
         facts = None if value.index < 0 else self.facts.number(known)
         saved = value.saved if value.role == "param" else None
         parameter = saved.requires_grad if isinstance(saved, Parameter) else None
-        names = value.role, value.call, value.position, value.address
-        return ValueRow(*names, facts, value.grad_fn, tensor, parameter, transformed)
+        kept = {"tensor": tensor, "parameter": parameter, "transformed": transformed}
+        return self.row(ValueRow, value, facts=facts, **kept)
 
     def foresee(self) -> int:
         """See which memory the tensors share before any is stored; return about how many pieces there will be."""
@@ -124,48 +133,6 @@ class RecordEncoder:
         function = self.trace.calls[value.call].function.name if value.call >= 0 else value.address
         return f"the {value.role} number {value.index} ({function}, shape {tuple(value.shape)})"
 
-    # ---- calls ----------------------------------------------------------------------------------------------
-
-    def call(self, call: Call) -> CallRow:
-        state = fetched(call.rng) if self.arguments else None
-        rng = None if state is None else self.tensors.add(state, "rng")
-        return CallRow(
-            function=self.functions.number(call.function, id(call.function)),
-            args=self.python.encode_all(call.args),
-            kwargs=[[name, self.python.encode(argument)] for name, argument in call.kwargs.items()],
-            outputs=[value.index for value in call.outputs],
-            written=self.python.encode_all(call.written),
-            module_call=call.module_call,
-            site=self.places.number(call.site),
-            time=call.time,
-            rng=rng,
-            state=self.states.number(call.state),
-        )
-
-    def module_call(self, call: ModuleCall) -> ModuleCallRow:
-        return ModuleCallRow(
-            module=call.module,
-            number=call.number,
-            parent=call.parent,
-            site=self.places.number(call.site),
-            start=call.start,
-            stop=call.stop,
-            entered=self.python.encode_all(call.entered),
-            exited=self.python.encode_all(call.exited),
-        )
-
-    def event(self, event: ReadEvent) -> EventRow:
-        site = self.places.number(event.site)
-        self.places.note_statement(event.site)
-        values = self.python.encode_all(event.values)
-        result = self.python.encode(event.result)
-        return EventRow(event.function, values, result, event.module_call, event.call, site)
-
-    def applied(self, applied: Applied) -> AppliedRow:
-        kept = [fetched(each) if self.activations else None for each in (applied.before, applied.after)]
-        numbers = [None if each is None else self.tensors.add(each.detach(), "edited") for each in kept]
-        return AppliedRow(applied.intervention, self.python.encode(applied.value), applied.call, *numbers)
-
 
 def _facts_of_nothing(tensor: Any) -> Facts:
     """A lazy module's parameter or buffer is nothing yet."""
@@ -175,20 +142,20 @@ def _facts_of_nothing(tensor: Any) -> Facts:
 def write_tables(encoder: RecordEncoder, keep: Callable[[Value], tuple[int | None, Any]]) -> Tables:
     """The whole trace as tables. `keep` stores what was kept of a value and what was made of it."""
     trace = encoder.trace
-    tables = plain_tables(trace)
+    tables = plain_tables(encoder)
     tables["values_kept"] = trace.values_kept and encoder.activations
     tables["warnings"] += _left_out(encoder)
     tables |= {
         "seed": _seed_row(trace.seed, encoder),
-        "completeness": completeness_row(trace.completeness),
+        "completeness": _completeness_row(trace.completeness, encoder),
         "gradients": _gradient_rows(trace.gradients, encoder),
         "values": [encoder.value(value, *keep(value)) for value in trace.values],
         "params": [encoder.value(value, *keep(value)) for value in trace.params],
-        "calls": [encoder.call(call) for call in trace.calls],
-        "module_calls": [encoder.module_call(call) for call in trace.module_calls],
-        "events": [encoder.event(event) for event in trace.events],
+        "calls": [encoder.row(CallRow, call) for call in trace.calls],
+        "module_calls": [encoder.row(ModuleCallRow, call) for call in trace.module_calls],
+        "events": [encoder.row(EventRow, event) for event in trace.events],
         "interventions": [[clean(site), encoder.python.encode(to_data(edit))] for site, edit in trace.interventions],
-        "applied": [encoder.applied(applied) for applied in trace.applied],
+        "applied": [encoder.row(AppliedRow, applied) for applied in trace.applied],
         "versions": {clean(name): clean(version) for name, version in versions_of(trace).items()},
         "remarks": [clean(remark) for remark in trace.remarks],
         "output": encoder.python.encode_output(trace.output),
@@ -196,15 +163,16 @@ def write_tables(encoder: RecordEncoder, keep: Callable[[Value], tuple[int | Non
     return tables | shared_tables(encoder)
 
 
-def plain_tables(trace: Trace) -> Tables:
+def plain_tables(encoder: RecordEncoder) -> Tables:
     """What is known of a forward pass before it begins, or apart from its records."""
+    trace = encoder.trace
     tables: Tables = {NAMES_IN_FILES.get(name, name): getattr(trace, name) for name in PLAIN}
     tables["warnings"] = [clean(warning) for warning in trace.warnings]
     return tables | {
         "seed": [int(trace.seed), None],
-        "modules": [module_row(info) for info in trace.modules],
-        "param_infos": [tensor_info_row(info) for info in trace.param_infos],
-        "buffer_infos": [tensor_info_row(info) for info in trace.buffer_infos],
+        "modules": [encoder.row(ModuleRow, info) for info in trace.modules],
+        "param_infos": [encoder.row(TensorInfoRow, info) for info in trace.param_infos],
+        "buffer_infos": [encoder.row(TensorInfoRow, info) for info in trace.buffer_infos],
     }
 
 
@@ -234,19 +202,19 @@ def shared_tables(encoder: RecordEncoder) -> Tables:
     }
 
 
+def _completeness_row(found: Completeness | None, encoder: RecordEncoder) -> CompletenessRow | None:
+    return None if found is None else encoder.row(CompletenessRow, found)
+
+
 def _gradient_rows(gradients: Gradients | None, encoder: RecordEncoder) -> Any:
     if gradients is None or not encoder.gradients:
         return None
     return {
-        "nodes": [_node_row(node) for node in gradients.nodes],
+        "nodes": [encoder.row(NodeRow, node) for node in gradients.nodes],
         "passes": [[[step.node, step.start, step.stop] for step in each.steps] for each in gradients.passes],
         "received": _by_pass(gradients.received, "gradient", encoder),
         "transformed": _by_pass(gradients.transformed, "transformed.gradient", encoder),
     }
-
-
-def _node_row(node: AutogradNode) -> NodeRow:
-    return NodeRow(node.name, node.call, node.next, node.saved, node.param, node.value)
 
 
 def _by_pass(found: dict[int, dict[int, Any]], name: str, encoder: RecordEncoder) -> list[Any]:

@@ -1,7 +1,4 @@
-"""The smaller records to and from rows: each is written and read side by side here.
-
-The larger ones, which refer to others, are written in encode.py and read in decode.py.
-"""
+"""What other rows refer to by number, to and from rows: shapes and types, functions. Equal ones are stored once."""
 
 from __future__ import annotations
 
@@ -10,11 +7,9 @@ from typing import Any
 
 import torch
 
-from ..capture.dispatcher import Completeness, MissedOperation, UnknownTensor
 from ..capture.functions import ALIAS_UPDATE, EDIT, IMPLICIT_VIEW, OUTPUT, UNEDITED, UNWRAP, WRAP, Function
-from ..capture.records import Facts, ModuleInfo, TensorInfo
-from .checks import flag, integer, listed, number, one_of, optional, sizes, text
-from .columns import CompletenessRow, ModuleRow, TensorInfoRow
+from ..capture.records import Facts
+from .checks import integer, one_of, sizes, text
 from .function_names import UnknownFunction, find, torch_name
 from .tensors import dtype_name, dtype_named
 from .trust import careful
@@ -23,22 +18,6 @@ Tables = dict[str, Any]
 
 #: What stands in a log without a call.
 _SYNTHETIC = {f.name: f for f in (OUTPUT, ALIAS_UPDATE, IMPLICIT_VIEW, WRAP, UNWRAP, EDIT, UNEDITED)}
-
-#: The fields of a trace that are plain values, each with its check, and what files call one that was renamed.
-PLAIN: dict[str, Callable[[Any], Any]] = {
-    "model_name": text,
-    "values_kept": flag,
-    "complete": flag,
-    "grad_enabled": flag,
-    "submodule": lambda thing: optional(text, thing),
-    "start_time": number,
-    "end_time": number,
-    "seconds": number,
-    "warnings": lambda thing: listed(text, thing),
-    "listed": lambda thing: optional(lambda numbers: listed(integer, numbers), thing),
-}
-
-NAMES_IN_FILES = {"submodule": "within"}
 
 
 class Table:
@@ -71,10 +50,10 @@ def clean(name: str) -> str:
 
 def facts_row(facts: Facts) -> list[Any]:
     shape, dtype, device = facts
-    return [_plain_shape(shape), dtype_name(dtype), str(device)]
+    return [plain_sizes(shape), dtype_name(dtype), str(device)]
 
 
-def _plain_shape(shape: Iterable[Any]) -> list[int]:
+def plain_sizes(shape: Iterable[Any]) -> list[int]:
     """The size of a jagged dimension is only a symbol."""
     return [size if type(size) is int else -1 for size in shape]
 
@@ -110,60 +89,3 @@ def read_function(row: Any, trust: bool) -> Function:
     if found is not None and not trust:
         function.check = careful(torch_name, found)
     return function
-
-
-# ---- modules, parameters and buffers ------------------------------------------------------------------------
-
-
-def module_row(info: ModuleInfo) -> ModuleRow:
-    return ModuleRow(**info._asdict())
-
-
-def read_module(data: Any) -> ModuleInfo:
-    row = ModuleRow(*data)
-    return ModuleInfo(
-        address=text(row.address),
-        all_addresses=tuple(listed(text, row.all_addresses)),
-        class_name=text(row.class_name),
-        training=flag(row.training),
-        class_qualname=text(row.class_qualname),
-        bases=tuple(listed(text, row.bases)),
-    )
-
-
-def tensor_info_row(info: TensorInfo) -> TensorInfoRow:
-    return TensorInfoRow(**info._asdict())._replace(dtype=dtype_name(info.dtype), device=str(info.device))
-
-
-def read_tensor_info(data: Any) -> TensorInfo:
-    row = TensorInfoRow(*data)
-    return TensorInfo(
-        address=text(row.address),
-        all_addresses=tuple(listed(text, row.all_addresses)),
-        shape=None if row.shape is None else torch.Size(sizes(row.shape)),
-        dtype=dtype_named(row.dtype),
-        device=torch.device(text(row.device)),
-        trainable=flag(row.trainable),
-    )
-
-
-# ---- what the dispatcher saw --------------------------------------------------------------------------------
-
-
-def completeness_row(found: Completeness | None) -> Any:
-    if found is None:
-        return None
-    missed = [[m.operation, clean(m.file), m.line] for m in found.missed]
-    unknown = [[_plain_shape(t.shape), clean(t.file), t.line, clean(t.why)] for t in found.unknown]
-    return CompletenessRow(found.operations, missed, unknown)
-
-
-def read_completeness(data: Any) -> Completeness | None:
-    if data is None:
-        return None
-    row = CompletenessRow(*data)
-    return Completeness(
-        integer(row.operations),
-        [MissedOperation(text(o), text(f), integer(n)) for o, f, n in row.missed],
-        [UnknownTensor(sizes(shape, -1), text(f), integer(n), text(why)) for shape, f, n, why in row.unknown],
-    )

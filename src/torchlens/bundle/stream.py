@@ -25,7 +25,7 @@ from .._torch import UninitializedTensorMixin, is_functorch_wrapped
 from ..capture.records import Stored, Trace, Value
 from ..errors import BundleError
 from ..words import counted
-from .columns import SCHEMA, ModuleEndRow
+from .columns import SCHEMA, CallRow, ModuleCallRow, ModuleEndRow
 from .encode import RecordEncoder, plain_tables, shared_tables, write_tables
 from .files import FORMAT, JOURNAL, writing
 from .hashing import hash_of
@@ -263,8 +263,8 @@ class TraceStream:
     def begin(self, trace: Trace) -> None:
         """The forward pass is about to begin."""
         self._trace = trace
-        self._stream = TensorStream(self._folder, {"tables": plain_tables(trace)})
         self._journal = _Journal(trace)
+        self._stream = TensorStream(self._folder, {"tables": plain_tables(self._journal.encoder)})
         self._begun = True
 
     def put(self, value: Value) -> None:
@@ -322,7 +322,7 @@ class _Journal:
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
-        self._encoder = RecordEncoder(
+        self.encoder = RecordEncoder(
             trace, TensorEncoder(_nowhere), activations=False, gradients=False, arguments=False
         )
         self._done: dict[str, int] = {}  # rows noted, by table
@@ -331,7 +331,7 @@ class _Journal:
 
     def rows_until(self, value: Value) -> dict[str, Any]:
         """All records up to the one of a value, as far as they have not been noted yet."""
-        trace, encoder = self._trace, self._encoder
+        trace, encoder = self._trace, self.encoder
         last = value.index
         if value.call >= 0:
             last = max(last, *(output.index for output in trace.calls[value.call].outputs))
@@ -346,7 +346,7 @@ class _Journal:
         rows: dict[str, Any] = {
             "params": [encoder.value(each) for each in params],
             "values": [encoder.value(each) for each in values],
-            "calls": [encoder.call(call) for call in calls],
+            "calls": [encoder.row(CallRow, call) for call in calls],
             "module_calls": self._begun(),
             "module_ends": self._ended(),
         }
@@ -362,7 +362,7 @@ class _Journal:
             call = calls[self._module_calls]
             if call.start > self._calls or any(v.role != "param" and v.index >= self._values for v in call.entered):
                 break
-            rows.append(self._encoder.module_call(call)._replace(stop=call.start, exited=[]))
+            rows.append(self.encoder.row(ModuleCallRow, call)._replace(stop=call.start, exited=[]))
             self._open.add(self._module_calls)
             self._module_calls += 1
         return rows
@@ -376,7 +376,7 @@ class _Journal:
             running = calls[running].parent
         ended = sorted(number for number in self._open - around if calls[number].start <= latest)
         self._open -= set(ended)
-        rows = [(number, self._encoder.module_call(calls[number])) for number in ended]
+        rows = [(number, self.encoder.row(ModuleCallRow, calls[number])) for number in ended]
         return [ModuleEndRow(number, row.stop, row.exited) for number, row in rows]
 
 
