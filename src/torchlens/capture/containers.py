@@ -31,9 +31,9 @@ __all__ = [
 ]
 
 
-def all_plain(index: tuple[Any, ...]) -> bool:
+def all_plain(container: Iterable[Any]) -> bool:
     """Is there nothing in a tuple, such as an index, but what can hold no tensor, and slices of that?"""
-    for member in index:
+    for member in container:
         kind = type(member)
         if kind is slice:
             if type(member.start) not in PLAIN or type(member.stop) not in PLAIN or type(member.step) not in PLAIN:

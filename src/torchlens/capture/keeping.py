@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -57,6 +57,14 @@ class Keeper:
         address = address_of(tensor)  # should another storage get it later, that costs a copy, and nothing else
         if address is not None:
             self.foreign.add(address)
+
+    def mark_all_foreign(self, tensors: Sequence[Tensor]) -> None:
+        """As `mark_foreign`, in short: a model has hundreds of parameters."""
+        try:
+            self.foreign.update(map(storage_address, tensors))
+        except RuntimeError:  # there is a sparse one
+            for tensor in tensors:
+                self.mark_foreign(tensor)
 
     def guard(self, tensor: Tensor) -> int | None:
         """Where a tensor's storage is, to be remembered: no other storage gets this address while the capture runs.

@@ -29,31 +29,35 @@ class ModelTensors:
         self.other_params: list[tuple[Tensor, Value]] = []  # of classes that do something of their own
         self.params_by_storage: dict[int, list[Value]] = {}
         self.plain_buffers: dict[int, tuple[int, int]] = {}  # their versions and storages, by id
+        unwritten, foreign = self.unwritten_params, keeper.foreign
         for key, (tensor, role, info) in by_id.items():
             storage = address_of(tensor)
             if storage is not None:
-                keeper.foreign.add(storage)
+                foreign.add(storage)
             if role == "param" and type(tensor) is Parameter:
-                self.unwritten_params[key] = self.add_param(tensor, info, storage)
+                unwritten[key] = self.add_param(tensor, info, storage)
             elif role == "param" and not isinstance(tensor, UninitializedTensorMixin):
                 self.other_params.append((tensor, self.add_param(tensor, info, storage)))
             elif storage is not None and info.shape is not None and len(info.shape) == 1 and _in_plain_memory(tensor):
                 self.plain_buffers[key] = (version_of(tensor), storage)  # with more dimensions its order may be any
 
     def add_param(self, tensor: Tensor, info: TensorInfo, storage: int | None) -> Value:
-        params = self.trace.params
-        grad_fn = "" if info.trainable else None
-        facts = (info.shape, info.dtype, info.device) if info.shape is not None else facts_of(tensor)
-        value = Value(len(params), "param", -1, None, info.address, facts, grad_fn, tensor)
+        trace = self.trace
+        params = trace.params
+        address, _, shape, dtype, device, trainable = info
+        facts = (shape, dtype, device) if shape is not None else facts_of(tensor)
+        value = Value(len(params), "param", -1, None, address, facts, "" if trainable else None, tensor)
         params.append(value)
         self.params_by_storage.setdefault(storage or 0, []).append(value)
-        self.trace.param_versions.append(version_of(tensor))
+        trace.param_versions.append(version_of(tensor))
         return value
 
     def warn_of_unseen_writes(self) -> None:
         """The forward pass is over: warn of parameters that were overwritten by something that capture can't see."""
+        versions = self.trace.param_versions
         for value in self.unwritten_params.values():
-            if isinstance(value.kept, Tensor) and version_of(value.kept) != self.trace.param_versions[value.index]:
+            kept = value.kept
+            if isinstance(kept, Tensor) and version_of(kept) != versions[value.index]:
                 self.trace.warnings.append(
                     f"the parameter {value.address} was overwritten by something that could not be seen; what used it "
                     "is logged with its first value"

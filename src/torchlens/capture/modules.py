@@ -9,7 +9,7 @@ last capture to end takes them away. Compared with hooks this is cheaper and see
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from copy import deepcopy
 from functools import wraps
@@ -36,25 +36,29 @@ class ModuleWatcher(Protocol):
     def abandon_module(self, call: ModuleCall) -> None: ...  # it raised
 
 
-def named_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+def named_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Every module of a model with its address, under each of its names, parents first.
 
     As `model.named_modules(remove_duplicate=False)`, but told apart by identity: a class may define when its modules
     are equal, and then torch's own loop merges equal modules, or fails for want of a hash. What `torch.compile` wraps
     around a module is left out: the module inside has its address.
     """
-    yield from _named_modules(model, "", ())
+    found: list[tuple[str, nn.Module]] = []
+    _add_modules(model, "", (), found)
+    return found
 
 
-def _named_modules(module: nn.Module, address: str, above: tuple[int, ...]) -> Iterator[tuple[str, nn.Module]]:
+def _add_modules(module: nn.Module, address: str, above: tuple[int, ...], found: list[tuple[str, nn.Module]]) -> None:
     module = inside_compiled(module)
     if id(module) in above:  # a module that has a parent of its own as a submodule
         return
-    yield address, module
-    inside = (*above, id(module))
-    for name, child in module._modules.items():
-        if child is not None:
-            yield from _named_modules(child, f"{address}.{name}" if address else name, inside)
+    found.append((address, module))
+    children = module._modules
+    if children:
+        inside, prefix = (*above, id(module)), address and f"{address}."
+        for name, child in children.items():
+            if child is not None:
+                _add_modules(child, prefix + name, inside, found)
 
 
 def distinct_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn import Parameter
 
 from .._torch import UninitializedTensorMixin, inside_compiled, no_torch_function
 from ..options import Options
@@ -163,23 +164,29 @@ def input_tensors(
 
 def describe_modules(model: nn.Module, trace: Trace) -> list[nn.Module]:
     """List the modules, each once."""
-    found: dict[int, tuple[nn.Module, list[str]]] = {}
+    modules: list[nn.Module] = []
+    addresses: dict[int, tuple[str, ...]] = {}
     for address, module in named_modules(model):
-        found.setdefault(id(module), (module, []))[1].append(address)
-    classes: dict[type, tuple[str, tuple[str, ...]]] = {}
-    for module, names in found.values():
+        if id(module) in addresses:
+            addresses[id(module)] += (address,)
+        else:
+            addresses[id(module)] = (address,)
+            modules.append(module)
+    classes: dict[type, tuple[str, str, tuple[str, ...]]] = {}
+    infos = trace.modules
+    for module, names in zip(modules, addresses.values(), strict=True):
         kind = type(module)
         named = classes.get(kind) or classes.setdefault(kind, _class_names(kind))
         training = getattr(module, "training", False)  # a frozen TorchScript module has lost it
-        about = (names[0], tuple(names), kind.__name__, training, *named)
-        trace.modules.append(_new_info(ModuleInfo, about))
-    return [module for module, _ in found.values()]
+        name, qualname, bases = named
+        infos.append(_new_info(ModuleInfo, (names[0], names, name, training, qualname, bases)))
+    return modules
 
 
-def _class_names(kind: type) -> tuple[str, tuple[str, ...]]:
-    """The full name of a class, and those of the classes that it is derived from."""
+def _class_names(kind: type) -> tuple[str, str, tuple[str, ...]]:
+    """The name of a class, the full one, and those of the classes that it is derived from."""
     bases = [base for base in kind.__mro__[1:] if base not in (nn.Module, object)]
-    return qualified(kind), tuple([qualified(base) for base in bases])
+    return kind.__name__, qualified(kind), tuple([qualified(base) for base in bases])
 
 
 def modules_of(model: nn.Module) -> Modules:
@@ -200,18 +207,24 @@ def _describe_tensors(modules: list[nn.Module], trace: Trace) -> TensorsById:
 
 def _tensors_of(modules: list[nn.Module], trace: Trace, role: str, attribute: str) -> TensorsById:
     found: TensorsById = {}
-    for module, (_, addresses, *_) in zip(modules, trace.modules, strict=True):
-        for name, tensor in getattr(module, attribute).items():
+    for module, (_, addresses, _, _, _, _) in zip(modules, trace.modules, strict=True):
+        tensors = getattr(module, attribute)
+        if not tensors:
+            continue
+        first, *others = [address and f"{address}." for address in addresses]
+        for name, tensor in tensors.items():
             if tensor is None:
                 continue
-            names = tuple([f"{address}.{name}" if address else name for address in addresses])
-            if id(tensor) in found:  # registered in several modules
-                info = found[id(tensor)][2]
-                found[id(tensor)] = (tensor, role, info._replace(all_addresses=info.all_addresses + names))
+            names = (first + name, *[prefix + name for prefix in others]) if others else (first + name,)
+            key = id(tensor)
+            if key in found:  # registered in several modules
+                info = found[key][2]
+                found[key] = (tensor, role, info._replace(all_addresses=info.all_addresses + names))
                 continue
-            shape = tensor.shape if not isinstance(tensor, UninitializedTensorMixin) else None
+            is_lazy = type(tensor) is not Parameter and isinstance(tensor, UninitializedTensorMixin)
+            shape = None if is_lazy else tensor.shape
             about = (names[0], names, shape, tensor.dtype, tensor.device, tensor.requires_grad)
-            found[id(tensor)] = (tensor, role, _new_info(TensorInfo, about))
+            found[key] = (tensor, role, _new_info(TensorInfo, about))
     return found
 
 

@@ -19,11 +19,16 @@ _new_layout = tuple.__new__  # a third of the time that `MemoryLayout(...)` take
 def address_of(tensor: Tensor) -> int | None:
     """Where a tensor's storage is, of a sparse one that of its values; None for layouts that have none."""
     try:
-        if tensor.layout is torch.sparse_coo:
-            tensor = tensor._values()
-        elif tensor.layout in _COMPRESSED:
-            tensor = tensor.values()
         return storage_address(tensor) or None
+    except RuntimeError:
+        return _address_of_values(tensor)
+
+
+def _address_of_values(tensor: Tensor) -> int | None:
+    try:
+        if tensor.layout is torch.sparse_coo:
+            return storage_address(tensor._values()) or None
+        return storage_address(tensor.values()) or None if tensor.layout in _COMPRESSED else None
     except RuntimeError:
         return None
 

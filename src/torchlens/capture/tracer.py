@@ -134,19 +134,19 @@ class Tracer(TorchCalls):
             stored: list[Any] = []
             for argument in args:
                 kind = type(argument)
-                if kind is Parameter:
-                    stored.append(identity.unwritten_params.get(id(argument)) or identity.value_of(argument))
-                elif kind is Tensor:
+                if kind is Tensor:
                     reference, value, version = live.get(id(argument), _UNKNOWN)
                     if reference() is not argument or version < 0 or argument._version != version:
                         value = identity.value_of(argument)
                     stored.append(value)
                 elif kind in PLAIN or (kind is tuple and all_plain(argument)):
                     stored.append(argument)
+                elif kind is Parameter:
+                    stored.append(identity.unwritten_params.get(id(argument)) or identity.value_of(argument))
                 else:
                     stored.append(self._stored(argument))
             stored_args = tuple(stored)
-            stored_kwargs = {name: self._stored(argument) for name, argument in kwargs.items()} if kwargs else NO_KWARGS
+            stored_kwargs = self._stored_kwargs(kwargs) if kwargs else NO_KWARGS
             # Observers may give it other arguments; what it will overwrite must be kept before.
             if self.observers:
                 args, kwargs = self._before_call(function, args, kwargs or NO_KWARGS, (stored_args, stored_kwargs))
@@ -206,8 +206,8 @@ class Tracer(TorchCalls):
                 version = result._version
             except RuntimeError:
                 version = UNVERSIONED
-            self.last = live[id(result)] = (ref(result), value, version)
-            identity.bound.append(self.last)
+            self.last = live[id(result)] = entry = (ref(result), value, version)
+            identity.bound.append(entry)
             if target is not None:
                 value.address = stored_args[0].address
                 identity.after_write(target, value, False, memory)
@@ -263,7 +263,7 @@ class Tracer(TorchCalls):
         written: tuple[Tensor, ...] = ()
         overwritten: tuple[Value, ...] = ()
         stored_args = tuple([self._stored(argument) for argument in args])
-        stored_kwargs = {name: self._stored(argument) for name, argument in kwargs.items()} if kwargs else kwargs
+        stored_kwargs = self._stored_kwargs(kwargs) if kwargs else kwargs
         if self.observers:
             args, kwargs = self._before_call(function, args, kwargs, (stored_args, stored_kwargs))
         if function.written is not None or "out" in kwargs:
@@ -397,6 +397,9 @@ class Tracer(TorchCalls):
         if type(argument) in PLAIN:
             return argument
         return rebuild(argument, self._stored)
+
+    def _stored_kwargs(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: self._stored(argument) for name, argument in kwargs.items()}
 
     def _before_write(self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Tensor, ...]:
         targets = function.written(args, kwargs) if function.written else []
@@ -546,16 +549,19 @@ class Tracer(TorchCalls):
         frame: FrameType | None = _getframe(1)
         while frame is not None and frame.f_code is not MODULE_BOUNDARY:
             frame = frame.f_back
+        frame = frame and frame.f_back
         site: Site = ()  # the frames above, but for those that every call of a module has
-        while frame is not None and (frame := frame.f_back) and (code := frame.f_code) is not MODULE_BOUNDARY:
+        while frame is not None and (code := frame.f_code) is not MODULE_BOUNDARY:
             if code is not MODULE_CALL_INSIDE and code is not MODULE_CALL:
                 site += (code, frame.f_lasti)
-        trace = self.trace
+            frame = frame.f_back
+        trace, counts = self.trace, self.call_counts
+        module_calls = trace.module_calls
         call.module, call.parent, call.site, call.exited = number, self.module_call, site, ()
-        call.number = self.call_counts[number] = self.call_counts[number] + 1
+        call.number = counts[number] = counts[number] + 1
         call.start = call.stop = len(trace.calls)
-        self.module_call = len(trace.module_calls)
-        trace.module_calls.append(call)
+        self.module_call = len(module_calls)
+        module_calls.append(call)
         if not is_forward:
             self.forward_due = call
         if self.observers:
@@ -566,9 +572,12 @@ class Tracer(TorchCalls):
 
     def leave_module(self, call: ModuleCall, result: Any) -> Any:
         """A module call has returned; return what its caller gets."""
-        is_last = type(result) is Tensor and self.last[0]() is result
-        returned = [(self.last[1], result)] if is_last else self._known_values((result,), every=True)
-        call.exited = tuple([value for value, _ in returned])
+        reference, last, _ = self.last
+        if type(result) is Tensor and reference() is result:
+            call.exited, returned = (last,), [(last, result)]
+        else:
+            returned = self._known_values((result,), every=True)
+            call.exited = tuple([value for value, _ in returned])
         if self.observers:
             result = self._tell_of_exit(call, result, returned)
         call.stop = len(self.trace.calls)

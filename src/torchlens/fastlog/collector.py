@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -57,6 +58,7 @@ class Collector:
         self.module_events = 0
         self.kept = 0
         self.tallies: dict[Function, Tally] = {}
+        self.passed_by: dict[Any, Tally] = {}  # of plain torch functions whose results are counted, and no more
         self._by_type: dict[str, Tally] = {}
         self.prepare: Callable[[], None] | None = None  # to be called before anything is kept in a run
 
@@ -68,7 +70,8 @@ class Collector:
         for rule in self.rules.all_rules:
             rule.begin()
         self.total = self.module_events = 0
-        self.tallies, self._by_type = {}, {}  # names of kept records refer to the tallies, so they are not used again
+        # Names of kept records refer to the tallies, so they are not used again.
+        self.tallies, self.passed_by, self._by_type = {}, {}, {}
         if self.history is not None:
             self.history.clear()
 
@@ -81,6 +84,8 @@ class Collector:
         tally = self.tally_for(function.layer_type)
         if function.lasts:
             self.tallies[function] = tally
+            if function.simple and function.switch is None and not tally.looked_at:
+                self.passed_by[function.func] = tally
         return tally
 
     def tally_for(self, layer_type: str) -> Tally:

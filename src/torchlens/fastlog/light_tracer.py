@@ -165,8 +165,7 @@ class LightTracer(TorchCalls):
         """Parameters and buffers must stay where they are: known before anything is kept, and not earlier."""
         self.collector.prepare = None
         parameters = [param for module in self.modules for param in module._parameters.values() if param is not None]
-        for tensor in (*parameters, *self.buffers.values()):
-            self.keeper.mark_foreign(tensor)
+        self.keeper.mark_all_foreign([*parameters, *self.buffers.values()])
 
     # ---- torch calls ----------------------------------------------------------------------------------------
 
@@ -174,7 +173,36 @@ class LightTracer(TorchCalls):
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Observe a call of the common kind, as in `Tracer.__torch_function__`; `treat` does the same for all kinds."""
-        function, collector, known = KNOWN.get(func), self.collector, self.known
+        collector, known = self.collector, self.known
+        tally = collector.passed_by.get(func)
+        if (
+            tally is not None
+            and (not types or types == TENSOR_ONLY)
+            and not (kwargs and not all_plain(kwargs.values()))
+            and not (self.others or collector.stopped)
+        ):
+            # Nobody wants the result. It is counted, after what is new among the arguments.
+            for argument in args:
+                kind = type(argument)
+                if kind is Tensor:
+                    if known.get(id(argument), _UNKNOWN)[0]() is not argument:
+                        self._first_seen(argument)
+                elif kind not in _NO_PARENTS and not (kind is tuple and all_plain(argument)):
+                    self._note_parents(argument, [])
+            self.busy = True
+            try:
+                result = func(*args, **kwargs) if kwargs else func(*args)
+                if type(result) is Tensor:
+                    total = collector.total
+                    collector.total = total + 1
+                    tally.count = count = tally.count + 1
+                    known[id(result)] = (ref(result), (tally, count, total), None)
+                elif type(result) not in PLAIN:
+                    result = self._made_several(KNOWN[func], result, [])
+                return result
+            finally:
+                self.busy = False
+        function = KNOWN.get(func)
         if (
             (types and types != TENSOR_ONLY)
             or kwargs
@@ -448,6 +476,8 @@ class LightTracer(TorchCalls):
             except BaseException:  # the run is to stop here
                 self.forward_due = None
                 raise
+        elif self.collector.history is None:
+            self.collector.module_events += 1
         else:
             self._pass_by("module_enter", frame, (*args, *kwargs.values()) if kwargs else args)
         self.frame = frame
@@ -473,7 +503,10 @@ class LightTracer(TorchCalls):
         parent = call.parent
         if parent is not None and not self.asked[call.module]:
             self.frame = parent
-            self._pass_by("module_exit", call, (result,))
+            if self.collector.history is None:
+                self.collector.module_events += 1
+            else:
+                self._pass_by("module_exit", call, (result,))
             return result
         try:
             self._at_module("module_exit", call, (result,))
