@@ -94,6 +94,36 @@ def test_choices(net: nn.Module, chosen: dict[str, Any], expected: list[str] | N
     assert found == expected if expected is not None else len(found) == 17
 
 
+class ManyWays(nn.Module):
+    """Calls with keyword arguments, with constants that nothing made, in lists and behind names; with many results."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.constants = [[torch.rand(2, 4) for _ in range(3)] for _ in range(2)]
+        self.register_buffer("scale", torch.rand(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for one, two, three in self.constants:  # the first call of a kind is met on the long way
+            x = torch.cat([x[:, :4], one], dim=-1)[..., :4]
+            x = torch.mul(input=x, other=two)
+            left, right = x.chunk(2, dim=-1)
+            x = torch.cat((left, right.clone()), -1).mul(self.scale)
+            x = torch.sigmoid(three).softmax(dim=-1).max(dim=-1, keepdim=True).values.mul(x)
+        return torch.relu(x)
+
+
+def test_calls_that_nobody_wants_are_counted_as_all_others() -> None:
+    model, x = ManyWays(), torch.rand(2, 4)
+    with Recorder(model, keep_op=True) as everything:
+        model(x)
+    with Recorder(model, keep_op="relu") as one_kind:  # not at the same time: then there is no short way
+        model(x)
+    kept, same = one_kind.recording[0], everything.recording[-1]
+    assert kept.label == same.label and kept.label.startswith("relu_1_")
+    assert kept.context.parent_labels == same.context.parent_labels
+    assert torch.equal(kept.activation, model(x))
+
+
 def test_labels_are_those_of_a_log_where_nothing_repeats() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.ReLU(inplace=True), nn.Linear(3, 3)).eval()
     x = torch.rand(2, 3)
