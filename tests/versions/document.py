@@ -11,7 +11,7 @@ EXPLANATION = """\
 
 The test suite, run with each of these. Written by `make versions`; `make versions TORCH=2.8.0 PYTHON=python3.12` tries
 one, `make versions LOWEST=1` the oldest dependencies that `pyproject.toml` names, `make versions AGAIN=1` what failed.
-What is private in torch lies in one file, `_torch.py`, with what is done where a version does not have it; a test hides
+What is private in torch lies in one folder, `_torch`, with what is done where a version does not have it; a test hides
 each of these names in turn.
 
 Where tests had failed and the cause was mended, only these were run again; the table says how many.

@@ -1,0 +1,78 @@
+"""How torch calls a module, and what `torch.compile` makes of one."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import torch
+from torch.nn import Module
+from torch.nn.modules import module as _module
+
+from .private_name import private
+
+#: Where torch's and this package's own code lies; everything else is the user's.
+LIBRARY_FOLDERS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.dirname(__file__)) + os.sep)
+
+#: The code that runs when a module is called, before its forward does: the outer function and the inner one.
+MODULE_CALL = getattr(private("torch.nn.Module._wrapped_call_impl"), "__code__", None)
+MODULE_CALL_INSIDE = torch.nn.Module._call_impl.__code__
+
+
+class Stance:
+    """What `torch.compile` does from now on, until it is taken back, or somebody has changed it."""
+
+    def __init__(self, name: str) -> None:
+        self._frame: Any = importlib.import_module("torch._dynamo.eval_frame")
+        self._own = hasattr(self._frame, "_set_stance")
+        if self._own:
+            self._ours, self._before = self._frame.DynamoStance(name), self._frame._stance
+        else:  # before torch 2.6: let nobody choose what runs in place of a Python frame
+            self._before = self._frame.set_eval_frame
+            choose = torch._C._dynamo.eval_frame.set_eval_frame
+            self._ours = (lambda _: choose(None)) if name == "force_eager" else choose
+
+    def set(self) -> None:
+        if self._own:
+            self._frame._set_stance(self._ours)
+        else:
+            self._chosen = self._before(None)
+            self._frame.set_eval_frame = self._ours
+
+    def is_set(self) -> bool:
+        return (self._frame._stance if self._own else self._frame.set_eval_frame) is self._ours
+
+    def unset(self) -> None:
+        if self.is_set() and self._own:
+            self._frame._set_stance(self._before)
+        elif self.is_set():
+            self._frame.set_eval_frame = self._before
+            self._before(self._chosen)
+
+
+def any_global_hook() -> bool:
+    """Are there hooks that run with the call of any module?"""
+    if hasattr(_module, "_has_any_global_hook"):
+        return bool(_module._has_any_global_hook())  # type: ignore[no-untyped-call]
+    return any(getattr(_module, name) for name in _GLOBAL_HOOKS)  # torch 2.4
+
+
+#: Where `torch.nn.modules.module` keeps the hooks that run with the call of any module.
+_GLOBAL_HOOKS = ("_global_backward_pre_hooks", "_global_backward_hooks", "_global_forward_pre_hooks",
+                 "_global_forward_hooks", "_global_forward_hooks_always_called")  # fmt: skip
+
+
+def inside_compiled(module: Module) -> Module:
+    """The module that `torch.compile` has wrapped; any other module itself."""
+    dynamo = sys.modules.get("torch._dynamo.eval_frame")  # importing it takes seconds
+    while dynamo is not None and isinstance(module, dynamo.OptimizedModule):
+        module = module._orig_mod
+    return module
+
+
+def has_call_of_its_own(module: torch.nn.Module) -> bool:
+    """Does more happen when a module is called than that its forward runs: hooks, a class that does it in its way?"""
+    hooked = module._forward_pre_hooks or module._forward_hooks or module._backward_hooks or module._backward_pre_hooks
+    return bool(hooked) or type(module)._call_impl is not torch.nn.Module._call_impl
