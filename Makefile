@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Chromium for the tests of the page; where it can't be installed they are skipped, and say so.
 CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser)
 
-.PHONY: help demo test browser package frameworks kills handover ray cloud lint viewer-types viewer-tests docs corpora fuzz interrupts zoo versions bench bench-parts bench-gate gallery compare-pairs clean
+.PHONY: help demo test browser package frameworks kills handover ray cloud lint viewer-types viewer-tests docs corpora fuzz interrupts zoo versions bench bench-parts bench-gate gallery compare-pairs against clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 13
@@ -103,6 +103,9 @@ bench-parts: $(READY)  ## what single parts cost: full log, fastlog, graph passe
 	$(RUN) -m benchmarks.validate
 	$(RUN) -m benchmarks.compare
 	$(RUN) -m benchmarks.extract
+
+against: $(READY)  ## edits bit for bit against hooks, nnsight and pyvene, what each tool refuses, what one edit costs
+	$(RUN) -m benchmarks.against
 
 compare-pairs: $(READY) $(ZOO)  ## compare the pairs of runs whose truth is known, print a table of what was found
 	OMP_NUM_THREADS=1 $(RUN) -m tests.comparing

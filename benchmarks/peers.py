@@ -43,6 +43,15 @@ EXTRACTORS: dict[str, tuple[str, list[str]]] = {
     ),
 }
 
+#: Those that `benchmarks.against` compares edits with, besides nnsight; version 4 of TransformerLens needs the hub.
+EDITORS: dict[str, tuple[str, list[str]]] = {
+    "pyvene": ("pyvene", ["matplotlib", "networkx", "seaborn", "tqdm"]),
+    "TransformerLens": (
+        "transformer-lens<4 accelerate better-abc sentencepiece",
+        ["einops", "fancy-einsum", "jaxtyping", "beartype", "rich", "typeguard", "datasets"],
+    ),
+}
+
 
 def folder(peer: str) -> Path:
     return FOLDER / peer.replace(" ", "-")
@@ -58,9 +67,9 @@ def prepare(peer: str) -> str | None:
     if ready.exists():
         return None
     print(f"setting up {peer} ...", flush=True)
-    packages, needed = {**PEERS, **EXTRACTORS}[peer]
+    packages, needed = {**PEERS, **EXTRACTORS, **EDITORS}[peer]
     pip = [sys.executable, "-m", "pip", "--python", python(peer), "install", "--quiet"]
-    if peer in PEERS:
+    if peer not in EXTRACTORS:
         pip += ["--constraint", str(ROOT / "constraints.txt")]
     commands = [
         [sys.executable, "-m", "venv", "--clear", "--without-pip", str(folder(peer))],
