@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks.against_peer import Change, built, cases, cost, outputs, refusals, tensor_of, with_hook
+from benchmarks.against_peer import Change, built, cases, cost, outcome, outputs, refusals, tensor_of, with_hook
 from torch import Tensor, nn
 
 import torchlens as tl
@@ -66,6 +66,13 @@ def ours() -> dict[str, dict[str, Tensor]]:
 
 def with_log(model: nn.Module, x: Tensor, site: str, change: Change) -> Tensor:
     return tensor_of(tl.log_forward_pass(model, x, interventions={site: change}).output)
+
+
+def our_refusals() -> dict[str, str]:
+    model, x, _ = built("perceptrons")
+    unmet = {lambda op: False: E.zero()}
+    nothing = {"a condition that nothing meets": outcome(lambda: tl.log_forward_pass(model, x, interventions=unmet))}
+    return refusals(with_log) | nothing
 
 
 def recorder_cost() -> float:
@@ -125,7 +132,7 @@ def main() -> int:
         for case, output in expected.items()
     ]
     print("\n" + table(["model", "module", "edit", *by_tool], rows) + "\n")
-    refused = {"hooks": refusals(with_hook), "this": refusals(with_log)}
+    refused = {"hooks": refusals(with_hook), "this": our_refusals()}
     refused |= {name: told["refusals"] for name, (_, told) in found.items()}
     print(table(["tool", "edit", "outcome"], [[tool, *row] for tool, told in refused.items() for row in told.items()]))
     costs = {"hooks": cost(with_hook), "this, Recorder": recorder_cost(), "this, log": cost(with_log)}

@@ -12,6 +12,7 @@ import json
 import statistics
 import sys
 import time
+import warnings
 from collections.abc import Callable
 from functools import partial
 from importlib import metadata
@@ -162,21 +163,25 @@ def outputs(run: Run) -> dict[str, Tensor]:
 # ---- what is refused, and what it costs -----------------------------------------------------------------------
 
 
-def _outcome(attempt: Callable[[], Any]) -> str:
-    try:
-        attempt()
-    except Exception as error:
-        return f"{type(error).__name__}"
-    return "accepted"
+def outcome(attempt: Callable[[], Any]) -> str:
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", UserWarning)
+        try:
+            attempt()
+        except Exception as error:
+            return type(error).__name__
+    return ", ".join(["accepted", *(warning.category.__name__ for warning in warned)])
 
 
 def refusals(run: Run) -> dict[str, str]:
     """What becomes of edits that can't be meant."""
     model, x, _ = built("perceptrons")
     return {
-        "a module that there isn't": _outcome(lambda: run(model, x, "blocks.7", torch.zeros_like)),
-        "a value of shape (2, 4, 1)": _outcome(lambda: run(model, x, "blocks.2.down", lambda tensor: tensor[..., :1])),
-        "a value of another type": _outcome(lambda: run(model, x, "blocks.2", torch.Tensor.double)),
+        "a module that there isn't": outcome(lambda: run(model, x, "blocks.7", torch.zeros_like)),
+        "a value of shape (2, 4, 1)": outcome(lambda: run(model, x, "blocks.2.down", lambda tensor: tensor[..., :1])),
+        "a value of another type": outcome(lambda: run(model, x, "blocks.2", torch.Tensor.double)),
+        "the value itself": outcome(lambda: run(model, x, "blocks.1", torch.clone)),
     }
 
 
@@ -213,10 +218,11 @@ def transformer_lens_refusals() -> dict[str, str]:
         return model.run_with_hooks(tokens, fwd_hooks=[(site, lambda tensor, hook: change(tensor))])
 
     return {
-        "a module that there isn't": _outcome(lambda: run("blocks.7.hook_resid_post", torch.zeros_like)),
-        "a condition that nothing meets": _outcome(lambda: run(lambda name: "nothing" in name, torch.zeros_like)),
-        "a value of shape (2, 6, 1)": _outcome(lambda: run("blocks.0.hook_mlp_out", lambda tensor: tensor[..., :1])),
-        "a value of another type": _outcome(lambda: run("blocks.1.hook_mlp_out", torch.Tensor.double)),
+        "a module that there isn't": outcome(lambda: run("blocks.7.hook_resid_post", torch.zeros_like)),
+        "a condition that nothing meets": outcome(lambda: run(lambda name: "nothing" in name, torch.zeros_like)),
+        "a value of shape (2, 6, 1)": outcome(lambda: run("blocks.0.hook_mlp_out", lambda tensor: tensor[..., :1])),
+        "a value of another type": outcome(lambda: run("blocks.1.hook_mlp_out", torch.Tensor.double)),
+        "the value itself": outcome(lambda: run("blocks.0.hook_mlp_out", torch.clone)),
     }
 
 
