@@ -24,7 +24,7 @@ from .errors import ArgumentError, FidelityWarning, warn
 from .log.apply_autograd import apply_autograd_options
 from .log.apply_selection import apply_selection
 from .log.backward_pass import BackwardPass, check_loss, listening
-from .log.interventions import edited_module, live_edits, run_before
+from .log.interventions import live_edits, run_before
 from .log.model_log import ModelLog
 from .log.raised import annotated
 from .options import Options
@@ -127,7 +127,7 @@ def log_forward_pass(
     picture = _picture(log_forward_pass, vis_mode, drawing, model if module is None else None)
     args, kwargs = model_arguments(model, input_args, input_kwargs)
     before = partial(run_before, model, module, args, kwargs, options)
-    edits = live_edits(edited_module(model, module), interventions, base, allow_change, before)
+    edits = live_edits(model, interventions, base, allow_change, before, module)
     with _streaming(options) as stream:
         observers = (edits,) if edits is not None else ()
         trace, error, chooser = trace_of(model, module, args, kwargs, options, stream, observers)

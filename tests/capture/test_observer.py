@@ -52,8 +52,6 @@ class Notes(Observer):
 class Changes(Observer):
     """Answers with what a function makes of each result of some torch functions, or of what some modules return."""
 
-    may_change = True
-
     def __init__(self, change: Callable[[Tensor], Tensor], functions: Iterable[str] = (), modules: str = "") -> None:
         self.change, self.functions, self.modules = change, functions, modules.split()
 
@@ -114,6 +112,29 @@ def test_when_each_method_is_called() -> None:
         "exit self with 1",
         "value output in -1",
     ]
+
+
+class Picky(Notes):
+    """Wants to be told of some functions and modules."""
+
+    def __init__(self, functions: Iterable[str] = (), modules: Iterable[int] = ()) -> None:
+        self.functions, self.modules_asked, self.only_modules = functions, set(modules), not functions
+
+    def asks_of(self, function: Function) -> bool:
+        return function.name in self.functions
+
+
+def test_who_asks_for_some_functions_is_told_of_these_and_of_what_no_function_made() -> None:
+    notes = Picky(["relu"])
+    traced(Small(), torch.rand(2, 3), notes)
+    told = ["begin", "value input in -1", "before write", "before relu", "value relu in 0", "value output in -1"]
+    assert notes.told == told
+
+
+def test_who_asks_for_some_modules_is_told_of_nothing_else() -> None:
+    notes = Picky(modules=[1])
+    traced(Small(), torch.rand(2, 3), notes)
+    assert notes.told == ["begin", "enter fc", "exit fc with 1"]
 
 
 @pytest.mark.parametrize(("case", "mode"), [run for run in RUNS if run.values[0].repeatable])

@@ -203,6 +203,37 @@ def test_what_returns_its_input_is_edited_once() -> None:
         assert log.interventions[0].num_applied == 1 and log.validate()
 
 
+class ReturnsInput(nn.Module):
+    """Uses what a function that returns its argument was given, beside what it returned."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = nn.Dropout().eval()
+        self.shift = nn.Parameter(torch.ones(5))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(x)
+        z = self.drop(y)
+        shift = self.drop(self.shift)
+        return y * 10 + z + self.shift * shift
+
+
+@pytest.mark.parametrize(
+    ("site", "expected"),
+    [
+        ("drop:1", lambda y: y * 10 + (y + 1) + 1),
+        ("dropout_1_2", lambda y: y * 10 + (y + 1) + 1),
+        ("drop:2", lambda y: y * 10 + y + 2),
+        ("dropout_2_3", lambda y: y * 10 + y + 2),
+    ],
+)
+def test_what_was_given_to_a_function_that_returns_it_stays_as_it_was(site: str, expected: Any) -> None:
+    model = ReturnsInput().eval()
+    log = run(model, {site: E.add(1)})
+    assert log[-1].activation.equal(expected(torch.relu(X))) and log.validate()
+    assert log.layer_labels == tl.log_forward_pass(model, X).layer_labels  # nothing stands for what it was
+
+
 # ---- nothing is silent ----------------------------------------------------------------------------------------
 
 
@@ -278,6 +309,17 @@ def test_an_edit_without_consequence_is_told() -> None:
 
     with pytest.warns(tl.FidelityWarning, match="nothing that the model returned depends"):
         run(Model(), {"tanh": E.zero()})
+
+
+def test_an_edit_of_one_result_among_several_that_nobody_uses_is_told() -> None:
+    class Model(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            used, _ = x.chunk(2, 0)
+            return used * 2
+
+    with pytest.warns(tl.FidelityWarning, match="nothing that the model returned depends"):
+        run(Model(), {"chunk_2_2": E.add(1.0)})
+    assert not run(Model(), {"chunk_1_1": E.add(1.0)}).warnings
 
 
 def test_another_path_after_the_edit_is_told_and_before_it_is_an_error(model: nn.Module) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from weakref import ref
 
 from torch import Tensor
@@ -20,6 +21,12 @@ class AliasIndex:
     def __init__(self) -> None:
         self.pending: list[tuple[ref[Tensor], Value, int]] = []
         self.by_storage: dict[int, list[tuple[ref[Tensor], Value]]] = {}
+
+    def values_of(self, tensor: Tensor) -> Iterator[Value]:
+        """The values that a tensor has had, the latest first."""
+        yield from (value for reference, value, _ in reversed(self.pending) if reference() is tensor)
+        indexed = self.by_storage.get(address_of(tensor) or 0, ())
+        yield from (value for reference, value in reversed(indexed) if reference() is tensor)
 
     def find(self, tensor: Tensor) -> tuple[Value, MemoryLayout | None] | None:
         """The latest value in the same memory and how it lies there; one that lies as `tensor` does, if possible."""

@@ -22,7 +22,7 @@ from .keeping import Keeper
 from .model_tensors import ModelTensors, TensorsById
 from .observer import Observer
 from .origins import Origins
-from .records import UNREAD, Trace, Value, facts_of
+from .records import UNREAD, Trace, Value, argument_values, facts_of
 from .tensor_memory import (
     UNVERSIONED,
     address_of,
@@ -77,7 +77,6 @@ class Identity:
         self.writes = Writes()
         self.exports = Exports(keeper, self.writes.mirrors, self.unversioned)
         self.exposed, self.shared = self.exports.exposed, self.exports.shared  # asked for often
-        self.returned: dict[int, tuple[ref[Tensor], Value, Value]] = {}  # arguments that a call returned as they were
         self.unedited: dict[int, tuple[ref[Tensor], Value]] = {}  # tensors whose value another one holds now
         self.origins: Origins | None = None  # of the tensors that no recorded call made
         self.inner: dict[int, _Inner] = {}  # tensors that others hold, by id and by storage
@@ -193,19 +192,29 @@ class Identity:
 
     def forget(self, tensor: Tensor, value: Value) -> None:
         """`value` will be held by another tensor: this one holds what it held before, or what `value` would be."""
-        reference, before, after = self.returned.get(id(tensor), (None, None, None))
-        if reference is not None and reference() is tensor and after is value and before is not None:
+        before = self._returned_argument(tensor, value)
+        if before is not None:
             self.bind(tensor, before)
         else:
             del self.live[id(tensor)]
             self.unedited[id(tensor)] = (ref(tensor), value)
 
+    def _returned_argument(self, tensor: Tensor, value: Value) -> Value | None:
+        """Some functions return their argument: what `tensor` held when it was given to the call that made `value`."""
+        if value.call < 0 or self.trace.calls[value.call].function.fresh:
+            return None
+        given = [argument for _, argument in argument_values(self.trace.calls[value.call])]
+        held = (earlier for earlier in self.aliases.values_of(tensor) if earlier in given)
+        return next((param for param in given if param.role == "param" and param.kept is tensor), next(held, None))
+
     def keep_again(self, value: Value, tensor: Tensor) -> None:
         """A value is held by another tensor now."""
         value.grad_fn = self.grad_fn_of(tensor) if tensor.requires_grad else None
-        value._facts = facts_of(tensor)
+        value._facts = None
         if self.keeping:
             value.saved = self.keeper.keep(tensor)
+        if not self.keeping or value.kept is None:
+            value._facts = facts_of(tensor)
 
     # ---- memory that is handed out --------------------------------------------------------------------------
 

@@ -43,6 +43,11 @@ def layer_type_at(function: Function, site: Site) -> str:
     return function.layer_type
 
 
+def layer_types(function: Function) -> tuple[str, ...]:
+    """The layer types that calls of this function may have."""
+    return (function.layer_type, "truediv") if function.name in _DIVISIONS else (function.layer_type,)
+
+
 def depends_on_site(function: Function) -> bool:
     """Does the layer type depend on how the function was called?"""
     return function.name in _DIVISIONS

@@ -6,7 +6,7 @@ which values are kept, what is known of autograd, what fastlog records and how v
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -42,10 +42,15 @@ class Observer:
     model. What they raise, the model's forward raises.
     """
 
-    may_change: bool = False  # may it answer with other tensors?
+    only_modules: bool = False  # is it told of nothing but module calls? Looked at when it has begun
+    modules_asked: Collection[int] | None = None  # the modules whose calls it must be told of; None for all
 
     def begin(self, trace: Trace, keeper: Keeper) -> None:
         """A forward pass begins. `keeper` keeps what tensors hold without copying them."""
+
+    def asks_of(self, function: Function) -> bool:
+        """Must it be told of calls of this function? Asked once for each; it may be told of others, too."""
+        return True
 
     def value(self, value: Value, tensor: Tensor, module_call: int) -> Tensor | None:
         """A value has come to be, in the module call at this place (-1: outside of all). `tensor` holds it now.
@@ -68,6 +73,9 @@ class Observer:
 
     def replaced(self, value: Value, tensor: Tensor) -> None:
         """A module returned a tensor that held this value, and another observer put this one in its place."""
+
+    def moved(self, value: Value, new: Value) -> None:
+        """Others have what a module returned, with this value: what it was replaced by is a value of its own."""
 
     def module_exit(self, call: ModuleCall, returned: list[tuple[Value, Tensor]]) -> list[Tensor] | None:
         """A module call has returned these tensors. It still counts as running. Not told if it raised."""

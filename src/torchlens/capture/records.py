@@ -370,6 +370,19 @@ def argument_values(call: Call) -> list[tuple[int | str, Value]]:
     return found
 
 
+def values_given(call: Call) -> list[Value]:
+    """As `argument_values`, without where they are, and those that are in containers after the others."""
+    found = [argument for argument in call.args if type(argument) is Value]
+    if len(found) < len(call.args):
+        for argument in call.args:
+            if type(argument) is not Value and type(argument) not in NUMBERS_AND_WORDS:
+                found += values_in(argument)
+    for name, argument in call.kwargs.items():
+        if name != "out" and type(argument) not in NUMBERS_AND_WORDS:
+            found += values_in(argument)
+    return found
+
+
 def values_in(argument: Any) -> list[Value]:
     """The values in an argument, which may be a nest of tuples, lists, dicts and slices."""
     if isinstance(argument, Value):

@@ -52,7 +52,6 @@ def run_traced(
     observers: tuple[Observer, ...] = (),
 ) -> RunResult:
     """Run `model(*args, **kwargs)` once, as it is, and let observers take part, in this order."""
-    started = time.perf_counter()
     trace = Trace(type(inside_compiled(model)).__name__, values_kept=options.keeps_all and sink is None)
     trace.grad_enabled = torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
     modules = describe_modules(model, trace)
@@ -64,9 +63,11 @@ def run_traced(
         transform = None if options.follows_autograd else transform_of(options)
         chooser = Chooser(options.selection, transform, sink)
     observers += tuple([observer for observer in (following, chooser) if observer is not None])
-    tracer = Tracer(trace, _describe_tensors(modules, trace), modules, keeper, observers)
+    tensors_by_id = _describe_tensors(modules, trace)
     for observer in observers:
         observer.begin(trace, keeper)
+    started = time.perf_counter()
+    tracer = Tracer(trace, tensors_by_id, modules, keeper, observers)
     trace.seed = rng.seed_generators(options.random_seed)
     trace.start_time = time.time()
     if sink is not None:
@@ -187,6 +188,13 @@ def _class_names(kind: type) -> tuple[str, str, tuple[str, ...]]:
     """The name of a class, the full one, and those of the classes that it is derived from."""
     bases = [base for base in kind.__mro__[1:] if base not in (nn.Module, object)]
     return kind.__name__, qualified(kind), tuple([qualified(base) for base in bases])
+
+
+def structure_of(model: nn.Module) -> Trace:
+    """The modules, parameters and buffers of a model that has not run."""
+    trace = Trace(type(inside_compiled(model)).__name__)
+    _describe_tensors(describe_modules(model, trace), trace)
+    return trace
 
 
 def modules_of(model: nn.Module) -> Modules:

@@ -84,10 +84,12 @@ class Tracer(TorchCalls):
         super().__init__()
         self.trace = trace
         self.observers = observers
-        self.identity = Identity(trace, tensors_by_id, keeper, self._synthesize, observers)
-        self._asked_before = [o for o in observers if type(o).before_call is not Observer.before_call]
-        self._may_change = any(observer.may_change for observer in observers)
-        self._arguments: list[tuple[Any, Any]] = []  # of the running call, if there is an observer that may answer
+        self._told_calls = tuple([observer for observer in observers if not observer.only_modules])
+        asked = [observer.modules_asked for observer in observers]
+        self._told_modules = set().union(*[range(len(modules)) if each is None else each for each in asked])
+        self._asked: dict[Function, bool] = {}  # must anybody be told of calls of a function?
+        self._asked_before = [o for o in self._told_calls if type(o).before_call is not Observer.before_call]
+        self.identity = Identity(trace, tensors_by_id, keeper, self._synthesize, self._told_calls)
         self.module_call = -1  # place of the running one in trace.module_calls
         self.module_numbers = {id(module): number for number, module in enumerate(modules)}
         self.call_counts = [0] * len(modules)
@@ -148,7 +150,8 @@ class Tracer(TorchCalls):
             stored_args = tuple(stored)
             stored_kwargs = self._stored_kwargs(kwargs) if kwargs else NO_KWARGS
             # Observers may give it other arguments; what it will overwrite must be kept before.
-            if self.observers:
+            telling = self._told_calls and self._is_asked_of(function)
+            if telling:
                 args, kwargs = self._before_call(function, args, kwargs or NO_KWARGS, (stored_args, stored_kwargs))
                 target = args[0] if function.in_place else None
             memory = identity.before_write(target) if target is not None else None
@@ -215,9 +218,8 @@ class Tracer(TorchCalls):
             place = self.module_call
             fields = (function, stored_args, stored_kwargs, (value,), overwritten, place, site, time, None, state)
             calls.append(_new_record(Call, fields))
-            if identity.untold is not None:
-                identity.untold.append((value, result))
-                return self.told(result)
+            if telling:
+                return self.told(result, value)
             return result
         finally:
             self.busy = False
@@ -264,7 +266,7 @@ class Tracer(TorchCalls):
         overwritten: tuple[Value, ...] = ()
         stored_args = tuple([self._stored(argument) for argument in args])
         stored_kwargs = self._stored_kwargs(kwargs) if kwargs else kwargs
-        if self.observers:
+        if self._told_calls:
             args, kwargs = self._before_call(function, args, kwargs, (stored_args, stored_kwargs))
         if function.written is not None or "out" in kwargs:
             written = self._before_write(function, args, kwargs)
@@ -307,7 +309,7 @@ class Tracer(TorchCalls):
             calls.append(
                 Call(function, stored_args, stored_kwargs, outputs, overwritten, place, site, time, rng, state)
             )
-            if self.observers:
+            if self._told_calls:
                 result = self.told(result)
             if function.uncounted:
                 identity.note_alias(args[0])
@@ -477,26 +479,25 @@ class Tracer(TorchCalls):
         while new:
             value, tensor = new.pop(0)
             first = id(tensor)
-            for observer in self.observers:
+            for observer in self._told_calls:
                 answer = observer.value(value, tensor, self.module_call)
                 if answer is not None and answer is not tensor:
                     answers[first] = tensor = self._replace(value, tensor, answer)
         return answers
 
-    def told(self, result: Any) -> Any:
-        """What the caller gets once the observers have been told what a call made."""
+    def told(self, result: Any, value: Value | None = None) -> Any:
+        """What the caller gets once the observers have been told what a call made: this value, if it is only one."""
+        if value is not None and self.identity.untold is not None:
+            self.identity.untold.append((value, result))
         with no_torch_function():
-            if self._may_change:
-                self._note_returned_arguments()
             answers = self.tell()
             return put_in(result, answers) if answers else result
 
-    def _note_returned_arguments(self) -> None:
-        """Some functions return their argument: it still holds what it held if another tensor becomes the result."""
-        for value, tensor in self.identity.untold or ():
-            for before, given in self._arguments:
-                if given is tensor:
-                    self.identity.returned[id(tensor)] = (ref(tensor), before, value)
+    def _is_asked_of(self, function: Function) -> bool:
+        asked = self._asked.get(function)
+        if asked is None:
+            asked = self._asked[function] = any(observer.asks_of(function) for observer in self._told_calls)
+        return asked
 
     def _before_call(
         self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any], stored: Arguments
@@ -506,11 +507,6 @@ class Tracer(TorchCalls):
             self.tell()
             for observer in self._asked_before:
                 args, kwargs = observer.before_call(function, args, kwargs, stored) or (args, kwargs)
-        if self._may_change:
-            self._arguments = [
-                *zip(stored[0], args, strict=True),
-                *zip(stored[1].values(), kwargs.values(), strict=True),
-            ]
         return args, kwargs
 
     def _replace(self, value: Value, tensor: Tensor, answer: Tensor) -> Tensor:
@@ -564,7 +560,7 @@ class Tracer(TorchCalls):
         module_calls.append(call)
         if not is_forward:
             self.forward_due = call
-        if self.observers:
+        if self.observers and number in self._told_modules:
             with no_torch_function():
                 for observer in self.observers:
                     observer.module_enter(call, self.module_call, args, kwargs)
@@ -578,7 +574,7 @@ class Tracer(TorchCalls):
         else:
             returned = self._known_values((result,), every=True)
             call.exited = tuple([value for value, _ in returned])
-        if self.observers:
+        if self.observers and call.module in self._told_modules:
             result = self._tell_of_exit(call, result, returned)
         call.stop = len(self.trace.calls)
         self.module_call = call.parent
@@ -613,7 +609,9 @@ class Tracer(TorchCalls):
         """Let `answer` take the place of a tensor that a module returned; return it with the value that it has now."""
         if value.role != "op" or value.call < call.start or self._was_used(value):
             # Others have the tensor as it was: the module's caller gets a value of its own.
-            return self._synthesize(EDIT, (value,), NO_KWARGS, answer, "op", None), answer
+            new = self._synthesize(EDIT, (value,), NO_KWARGS, answer, "op", None)
+            by.moved(value, new)
+            return new, answer
         answer = self._replace(value, tensor, answer)
         for observer in self.observers:
             if observer is not by:
@@ -660,7 +658,6 @@ class Tracer(TorchCalls):
         with no_torch_function(), self.hidden():
             self.identity.model_tensors.warn_of_unseen_writes()
             entries: dict[int, Value] = {}
-            self._arguments = []
             unseen: list[Unseen] = []
             for path, tensor in tensors_in(result, unseen):
                 origin = self.identity.value_of(tensor)

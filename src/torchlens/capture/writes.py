@@ -53,7 +53,7 @@ class Writes:
 
     def made(self, value: Value, tensor: Tensor) -> bool:
         """Was this value of `tensor` written into memory that was there before?"""
-        address, _ = self.location(tensor)
+        address, _ = self.location(tensor) if self.by_storage else (None, None)
         return address is not None and any(write.value is value for write in self.by_storage.get(address, ()))
 
     def location(self, tensor: Tensor) -> tuple[int | None, MemoryLayout | None]:

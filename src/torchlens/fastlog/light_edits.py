@@ -10,13 +10,12 @@ from torch import Tensor, nn
 
 from ..capture.containers import flat_tensors, put_in
 from ..capture.records import facts_of
-from ..capture.session import modules_of
+from ..capture.session import structure_of
 from ..errors import ArgumentError, LayerNotFoundError
 from ..intervene.apply import apply_edit
 from ..intervene.edits import Moment
-from ..intervene.live import model_tensors
-from ..intervene.sites import ARGUMENT, EditRequest, checked_requests, donor_at, is_address, is_live, kinds_of
-from ..selectors import NO, YES, Answer, Kind, ModuleTable, Predicate, Returned, Seen
+from ..intervene.sites import ARGUMENT, EditRequest, ModelNames, checked_requests, donor_at, is_live, kinds_of
+from ..selectors import NO, YES, Answer, Kind, Predicate, Returned, Seen
 from .events import NO_HISTORY, Event, Frame, History, Run
 from .record_context import RecordContext
 
@@ -35,18 +34,18 @@ class LightEdits:
         self.of_operations: list[tuple[int, Kind]] = []
         self.failure: Exception | None = None  # the first of a pass; the model may have caught it
         self._wanted: dict[str, list[tuple[int, Kind]]] = {}  # those of operations, by the types that they may mean
-        modules, tensors = modules_of(model), model_tensors(model)
+        names = ModelNames(structure_of(model))
         for number, request in enumerate(self.requests):
-            if is_address(request.key, modules, tensors):
+            if names.is_tensor(request.key):
                 raise self._refused(request, "a Recorder does not edit parameters and buffers")
-            self._add(number, request, modules)
+            self._add(number, request, names)
 
-    def _add(self, number: int, request: EditRequest, modules: ModuleTable) -> None:
+    def _add(self, number: int, request: EditRequest, names: ModelNames) -> None:
         if isinstance(request.key, tuple):
             raise self._refused(request, "a Recorder edits what operations make and modules return, not edges")
         if request.edit.needs_arguments:
             raise self._refused(request, "a Recorder does not keep the arguments that swap needs")
-        kinds = kinds_of(request.key, modules)
+        kinds = kinds_of(request.key, names.modules)
         for kind in kinds:
             if isinstance(kind, Returned) and is_live(kind):
                 for module in kind.numbers:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
 from ..capture.functions import OUTPUT
-from ..capture.records import Applied, Trace, Value, argument_values, facts_of
+from ..capture.records import Applied, Trace, Value, facts_of, values_given
 from ..errors import ArgumentError
 from .edits import FunctionEdit, Moment, Swap
 from .sites import ARGUMENT, EditRequest
+
+_index = attrgetter("index")
 
 
 def apply_edit(
@@ -30,12 +34,13 @@ def apply_edit(
             f"{ARGUMENT}: {request.site}: {edit!r} can't be applied to {_in_words(tensor)}: {reason}"
         ) from error
     kind = Tensor if isinstance(tensor, Parameter) else type(tensor)
-    if not allow_change and (facts_of(tensor) != facts_of(edited) or not isinstance(edited, kind)):
+    same_facts = facts_of(tensor) == facts_of(edited)
+    if not allow_change and not (same_facts and isinstance(edited, kind)):
         raise ArgumentError(
             f"{ARGUMENT}: {request.site}: {edit!r} makes {_in_words(edited)} of {_in_words(tensor)}; "
             "if that is what you want, say allow_change=True"
         )
-    changes = not edit.is_backward and (changes or _differ(tensor, edited))
+    changes = not edit.is_backward and (changes or not same_facts or _differ(tensor, edited))
     if not changes and not edit.is_backward and not (tensor.requires_grad or edited.requires_grad):
         edited = tensor  # what it shares memory with stays as it is
     return edited, changes
@@ -49,12 +54,8 @@ def _in_words(tensor: Tensor) -> str:
 
 def _differ(tensor: Tensor, edited: Tensor) -> bool:
     """Is any element another?"""
-    if edited is tensor:
-        return False
-    if facts_of(tensor) != facts_of(edited):
-        return True
     try:
-        return not torch.equal(tensor, edited)
+        return edited is not tensor and not torch.equal(tensor, edited)
     except (RuntimeError, TypeError, NotImplementedError):  # sparse, nested
         return True
 
@@ -63,24 +64,37 @@ def remarks(
     trace: Trace, requests: Sequence[EditRequest], changed: Sequence[bool], applied: list[Applied]
 ) -> Iterable[str]:
     """What the user should know of edits that were applied."""
-    needed = _needed(trace)
+    edited: dict[int, set[Value]] = {number: set() for number in range(len(requests))}
+    for each in applied:
+        edited[each.intervention].update(trace.calls[each.call].outputs if each.call >= 0 else [each.value])
+    matter = _needed(trace, edited)
     for number, request in enumerate(requests):
         if not request.edit.is_backward and not changed[number]:
             yield f"{request.site}: {request.edit!r} changed no element"
-        if not any(_matters(trace, needed, each) for each in applied if each.intervention == number):
+        if number not in matter:
             yield f"{request.site}: nothing that the model returned depends on what was edited"
 
 
-def _needed(trace: Trace) -> set[Value]:
-    """The values that something that the model returned depends on."""
-    needed: set[Value] = set()
-    for call in reversed(trace.calls):
-        if call.function is OUTPUT or any(value in needed for value in call.outputs):
-            needed.update([*call.outputs, *(value for _, value in argument_values(call))])
-    return needed
+def _needed(trace: Trace, edited: Mapping[int, set[Value]]) -> set[int]:
+    """For which of these sets of values does something that the model returned depend on one of them?
 
-
-def _matters(trace: Trace, needed: set[Value], applied: Applied) -> bool:
-    if applied.call >= 0:
-        return any(value in needed for value in trace.calls[applied.call].outputs)
-    return applied.value in needed
+    Looks back from what was returned, first along the argument that was made the longest ago: that is how skip
+    connections go, and mostly all is found after a few steps.
+    """
+    wanted: dict[Value, list[int]] = {}
+    for number, values in edited.items():
+        for value in values:
+            wanted.setdefault(value, []).append(number)
+    found: set[int] = set()
+    at_the_end = itertools.takewhile(lambda call: call.function.func is None, reversed(trace.calls))
+    waiting = [value for call in at_the_end if call.function is OUTPUT for value in call.outputs]
+    seen = set(waiting)
+    while waiting and len(found) < len(edited):
+        value = waiting.pop()
+        if value in wanted:
+            found.update(wanted[value])
+        if value.call >= 0:
+            arguments = set(values_given(trace.calls[value.call])) - seen
+            seen |= arguments
+            waiting += sorted(arguments, key=_index, reverse=True) if len(arguments) > 1 else arguments
+    return found

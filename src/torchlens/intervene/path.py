@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Any
 
 from ..capture.functions import EDIT, UNEDITED
-from ..capture.records import Call, Trace, Value, argument_values
+from ..capture.records import Call, Trace, Value, values_given
 from ..errors import DivergenceError
 from ..graph.call_stacks import call_in_words
 from ..graph.graph import Graph
@@ -22,6 +21,7 @@ class RunPath:
         self.at = 0  # the next call, as numbered in the base
         calls = [self.base.values[index].call for index in sites.values]
         self._last = max([*calls, *sites.edges], default=-1)  # up to which it must be followed
+        self.edited: set[int] = set()  # the values that were edited, as numbered in the base
         self._seen = 0  # calls of the run
         self._inserted: list[int] = []  # values of the run that the base does not have
         self._stands_for: dict[int, int] = {}  # by their indexes: the index in the base
@@ -46,12 +46,14 @@ class RunPath:
         return same
 
     def index(self, value: Value) -> int:
-        """The index that a value of the run has in the base."""
+        """The index that a value of the run has in the base; of a parameter a negative number, see `_indexes`."""
+        if not self._inserted or value.role == "param":
+            return _indexes([value])[0]
         found = self._stands_for.get(value.index)
         return found if found is not None else value.index - bisect_left(self._inserted, value.index)
 
     def is_same(self, in_base: Value, value: Value) -> bool:
-        return in_base.role == value.role and self._name(in_base, True) == self._name(value, False)
+        return _indexes([in_base]) == [self.index(value)]
 
     def label(self, value: Value) -> str | None:
         """What the base calls a value."""
@@ -60,15 +62,21 @@ class RunPath:
         place = self.graph.place.get(self.index(value))
         return None if place is None else self.graph.label(place)
 
-    def _name(self, value: Value, in_base: bool) -> Any:
-        return value.index if in_base or value.role == "param" else self.index(value)
-
     def _is_same_call(self, before: Call, now: Call) -> bool:
         if before.function.name != now.function.name or len(before.outputs) != len(now.outputs):
             return False
-        one = [(at, value.role, self._name(value, True)) for at, value in argument_values(before)]
-        other = [(at, value.role, self._name(value, False)) for at, value in argument_values(now)]
-        return len(one) == len(other) and all(a == b or a[2] == b[2] for a, b in zip(one, other, strict=True))
+        given, taken = _indexes(values_given(before)), values_given(now)
+        found = [self.index(value) for value in taken] if self._inserted else _indexes(taken)
+        if given == found or len(given) != len(found):
+            return given == found
+        return all(a == b or self._was_returned(a, b) for a, b in zip(given, found, strict=True))
+
+    def _was_returned(self, in_base: int, index: int) -> bool:
+        """A function may return its argument: then one tensor of the base holds both, and of the edited run two do."""
+        value = self.base.values[in_base] if in_base in self.edited else None
+        if value is None or value.call < 0 or self.base.calls[value.call].function.fresh:
+            return False
+        return index in _indexes(values_given(self.base.calls[value.call]))
 
     def _difference(self, trace: Trace, call: Call) -> str:
         now = call_in_words(trace, call)
@@ -88,3 +96,8 @@ class RunPath:
         if self.at < len(self.base.calls):
             missing = call_in_words(self.base, self.base.calls[self.at])
             trace.remarks.append(f"after the edits the run ended before {missing}, which the base made")
+
+
+def _indexes(values: list[Value]) -> list[int]:
+    """What values are known by in their trace. Parameters are counted by themselves: they get negative numbers."""
+    return [-1 - value.index if value.role == "param" else value.index for value in values]

@@ -7,8 +7,9 @@ must follow up to there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -22,12 +23,16 @@ from ..selectors import (
     Asked,
     Asking,
     Kind,
+    Modules,
     ModuleTable,
     Named,
     Returned,
     Selection,
+    Selector,
     Word,
     compile,
+    is_several,
+    kind_of,
     selector_text,
 )
 from .edits import Edit, as_edit
@@ -62,18 +67,23 @@ def checked_requests(given: Any) -> list[EditRequest]:
         if isinstance(key, tuple):
             if len(key) != 2:
                 raise ArgumentError(f"interventions: an edge is a pair (parent, child), not {key!r}")
-            for end in key:
-                Selection.checked(end, ARGUMENT)
+            checked: Any = tuple([_checked_key(end) for end in key])
         else:
-            Selection.checked(key, ARGUMENT)
-        requests.append(EditRequest(key, _site(key), as_edit(edit)))
+            checked = _checked_key(key)
+        requests.append(EditRequest(checked, _site(checked), as_edit(edit)))
     return requests
+
+
+def _checked_key(key: Any) -> Selector:
+    if is_several(key):
+        raise ArgumentError(f"{ARGUMENT}: {key!r} is not one selector; tl.any_of(...) makes one of several")
+    return Selection.checked(key, ARGUMENT).selectors[0]
 
 
 def _site(key: Any) -> str:
     if isinstance(key, tuple):
         return " -> ".join(_site(end) for end in key)
-    return key.strip() if isinstance(key, str) else selector_text(key)
+    return key if isinstance(key, str) else selector_text(key)
 
 
 @dataclass
@@ -86,10 +96,23 @@ class Sites:
     addresses: dict[str, list[int]] = field(default_factory=dict)  # parameters and buffers
     edges: dict[int, list[tuple[int, Value]]] = field(default_factory=dict)  # by the call in the base: its parents
 
+    @property
+    def only_modules(self) -> bool:
+        return not (self.live or self.values or self.addresses or self.edges)
+
+    def functions(self, base: Base | None) -> set[str] | None:
+        """The functions that make what is known by its place in the base, or use it along an edge; None for any."""
+        trace = base.graph.trace if base is not None else Trace("")
+        values = [trace.values[index] for index in self.values]
+        if self.addresses or any(value.role == "source" for value in values):
+            return None
+        calls = {value.call for value in values if value.call >= 0}.union(self.edges)
+        return {trace.calls[call].function.name for call in calls}
+
 
 def kinds_of(key: Any, modules: ModuleTable) -> list[Kind]:
     """The selector in its parts: what modules returned is edited when they return, all else when it is made."""
-    (kind,) = compile(Selection.checked(key, ARGUMENT), modules, ARGUMENT).kinds
+    kind = kind_of(key, modules, ARGUMENT)
     if type(kind) is not AnyOf:
         return [kind]
     pattern = isinstance(key, str)  # one with a dot can't fit a label
@@ -105,53 +128,53 @@ def is_live(kind: Kind) -> bool:
     return isinstance(kind, (Returned, Asking))
 
 
-def needs_base(request: EditRequest, modules: ModuleTable, tensors: Mapping[str, Any]) -> bool:
-    """Is a run needed in which the site can be looked up?"""
-    if isinstance(request.key, tuple):
-        return True
-    if is_address(request.key, modules, tensors):
-        return False
-    kinds = kinds_of(request.key, modules)
-    outside = request.edit.needs_label and not all(isinstance(kind, Returned) for kind in kinds)
-    return outside or not all(is_live(kind) for kind in kinds)
+class ModelNames:
+    """What keys can name before a model has run: its modules, parameters and buffers."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.modules = Modules(trace.modules)
+        self._infos = [*trace.param_infos, *trace.buffer_infos]
+
+    @cached_property
+    def tensors(self) -> set[str]:
+        """All addresses of parameters and buffers."""
+        return {address for info in self._infos for address in info.all_addresses}
+
+    def is_tensor(self, key: Any) -> bool:
+        """Is it the address of a parameter or buffer?"""
+        return isinstance(key, str) and key not in self.modules.numbers and key in self.tensors
 
 
-def is_address(key: Any, modules: ModuleTable, tensors: Mapping[str, Any]) -> bool:
-    """Is it the address of a parameter or buffer?"""
-    return isinstance(key, str) and key.strip() in tensors and key.strip() not in modules.numbers
-
-
-def resolve_sites(
-    requests: list[EditRequest], modules: ModuleTable, tensors: Mapping[str, Any], base: Base | None
-) -> Sites:
-    """All sites; with a graph, those that only a graph can tell."""
+def resolve_sites(requests: list[EditRequest], names: ModelNames, base: Callable[[], Base]) -> Sites:
+    """All sites. Those that only a graph can tell are looked up in the base, which is not asked for otherwise."""
     sites = Sites()
     for number, request in enumerate(requests):
         if isinstance(request.key, tuple):
-            assert base is not None
-            for call, parent in edges_of(request, base):
+            for call, parent in edges_of(request, base()):
                 sites.edges.setdefault(call, []).append((number, parent))
-        elif is_address(request.key, modules, tensors):
-            sites.addresses.setdefault(request.key.strip(), []).append(number)
+        elif names.is_tensor(request.key):
+            sites.addresses.setdefault(request.key, []).append(number)
         else:
-            _resolve_selector(number, request, modules, base, sites)
+            _resolve_selector(number, request, kinds_of(request.key, names.modules), base, sites)
     return sites
 
 
-def _resolve_selector(number: int, request: EditRequest, modules: ModuleTable, base: Base | None, sites: Sites) -> None:
-    for kind in kinds_of(request.key, modules):
-        if isinstance(kind, Returned) and is_live(kind):
+def _resolve_selector(
+    number: int, request: EditRequest, kinds: list[Kind], base: Callable[[], Base], sites: Sites
+) -> None:
+    for kind in kinds:
+        live = is_live(kind)
+        if live and isinstance(kind, Returned):
             for module in kind.numbers:
                 sites.modules.setdefault(module, []).append((number, kind))
-        elif is_live(kind) and not request.edit.needs_label:
+        elif live and not request.edit.needs_label:
             sites.live.append((number, kind))
         else:
-            assert base is not None
-            found = places_of(kind, base)
-            if not found and len(kinds_of(request.key, modules)) == 1:
-                raise LayerNotFoundError(f"{ARGUMENT}: {kind.nothing(base.graph)}")
+            graph, found = base().graph, places_of(kind, base())
+            if not found and len(kinds) == 1:
+                raise LayerNotFoundError(f"{ARGUMENT}: {kind.nothing(graph)}")
             for place in found:
-                _add_value(number, base.graph, base.graph.entries[place], sites)
+                _add_value(number, graph, graph.entries[place], sites)
 
 
 def places_of(kind: Kind, base: Base) -> list[int]:

@@ -12,13 +12,12 @@ from torch import Tensor, nn
 from ..capture import rng
 from ..capture.containers import fresh_copy
 from ..capture.modules import copied_model
-from ..capture.records import Applied, Trace, fetched
-from ..capture.session import describe_modules
+from ..capture.records import Applied, fetched
+from ..capture.session import structure_of
 from ..capture.submodule_run import submodule, trace_of
 from ..errors import ArgumentError
 from ..graph.graph import Graph
 from ..options import Options
-from ..selectors import Modules
 
 if TYPE_CHECKING:
     from ..intervene.live import LiveEdits
@@ -132,23 +131,24 @@ def live_edits(
     base: ModelLog | None,
     allow_change: bool,
     run_before: Callable[[], ModelLog],
+    module: str | None = None,
 ) -> LiveEdits | None:
     """What edits a run of the model; None if nothing is to be edited."""
     if interventions is None:
         if base is not None or allow_change:
             raise ArgumentError("base and allow_change are about interventions, and there are none")
         return None
-    from ..intervene.live import LiveEdits, model_tensors
-    from ..intervene.sites import Base, checked_requests, needs_base
+    from ..intervene.live import LiveEdits
+    from ..intervene.sites import Base, ModelNames, checked_requests, resolve_sites
 
-    requests = checked_requests(interventions)
-    structure = Trace(type(model).__name__)
-    describe_modules(model, structure)
-    tensors = model_tensors(model)
-    if base is None and any(needs_base(request, Modules(structure.modules), tensors) for request in requests):
-        base = run_before()
-    looked_up = Base(base.graph, base._lookup._asked) if base is not None else None
-    return LiveEdits(requests, tensors, looked_up, allow_change)
+    def as_base(log: ModelLog) -> Base:
+        return Base(log.graph, log._lookup._asked)
+
+    requests, given = checked_requests(interventions), None if base is None else as_base(base)
+    edits = LiveEdits(requests, given, lambda: as_base(run_before()), allow_change)
+    if module is not None:  # when the submodule is called, it is too late for another run of the model
+        resolve_sites(requests, ModelNames(structure_of(submodule(model, module))), edits.base_needed)
+    return edits
 
 
 def run_before(
@@ -169,8 +169,3 @@ def run_before(
     if run.error is not None:
         raise run.error
     return ModelLog(run.trace)
-
-
-def edited_module(model: nn.Module, module: str | None) -> nn.Module:
-    """The module whose run is edited."""
-    return model if module is None else submodule(model, module)

@@ -19,13 +19,13 @@ or a list of selectors, which chooses what any of them does.
     Matcher.answer(seen)         YES, NO, or ASK when the graph is known       while the model runs
     Matcher.places(graph)        the entries that are meant                    when the graph is known
 
-A new kind of selector is a subclass of `Kind` (kinds.py, module_kinds.py, label_kinds.py) and a line in `_kind_of`
+A new kind of selector is a subclass of `Kind` (kinds.py, module_kinds.py, label_kinds.py) and a line in `kind_of`
 (matcher.py); nothing outside this folder knows of it.
 """
 
 from .kinds import AllOf, AnyOf, Asking, Kind, NoneOf, Number
 from .label_kinds import Like, Word
-from .matcher import Matcher, compile, modules_chosen, qualified
+from .matcher import Matcher, compile, kind_of, modules_chosen, qualified
 from .module_kinds import Named, Returned
 from .names import near_names, numbered, split_pass
 from .seen import ASK, NO, YES, Answer, Asked, KnownGraph, Modules, ModuleTable, Result, Seen
@@ -74,6 +74,7 @@ __all__ = [
     "compile",
     "is_selector",
     "is_several",
+    "kind_of",
     "modules_chosen",
     "near_names",
     "numbered",

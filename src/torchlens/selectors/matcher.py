@@ -40,7 +40,7 @@ class Matcher:
 
 def compile(selection: Selection, modules: ModuleTable, argument: str, *, modules_only: bool = False) -> Matcher:
     """Selectors, as the user gave them in `argument`, for a model with these modules."""
-    return Matcher([_kind_of(each, modules, argument, modules_only) for each in selection.selectors], argument)
+    return Matcher([kind_of(each, modules, argument, modules_only) for each in selection.selectors], argument)
 
 
 def modules_chosen(selection: Selection, modules: ModuleTable, argument: str) -> set[int]:
@@ -54,12 +54,13 @@ def modules_chosen(selection: Selection, modules: ModuleTable, argument: str) ->
     return chosen
 
 
-def _kind_of(selector: Selector, modules: ModuleTable, argument: str, modules_only: bool) -> Kind:
+def kind_of(selector: Selector, modules: ModuleTable, argument: str, modules_only: bool = False) -> Kind:
+    """One selector, checked, for a model with these modules."""
     if isinstance(selector, str):
         return _kind_of_name(selector, modules, argument, modules_only)
     if isinstance(selector, Combination):
         kind = {"all_of": AllOf, "any_of": AnyOf, "~": NoneOf}[selector.word]
-        return kind(selector, [_kind_of(member, modules, argument, modules_only) for member in selector.members])
+        return kind(selector, [kind_of(member, modules, argument, modules_only) for member in selector.members])
     if isinstance(selector, re.Pattern):
         found = Returned(selector, _numbers_like(selector.search, modules))
         return AnyOf(selector, [found, Like(selector, selector.search, "", every=False, call=None)])
