@@ -105,6 +105,9 @@ class Function:
 #: The functions met so far, as a torch function mode receives them: those that are there for good.
 KNOWN: dict[Any, Function] = {}
 
+#: `KNOWN.get`, for the hot path: Python makes a new object of a method of what was imported, each time it is called.
+known_function = KNOWN.get
+
 
 def classify(func: Any) -> Function:
     """Classify a torch function that is not in KNOWN, and put it there if it lasts."""

@@ -30,7 +30,7 @@ from .._torch import (
 from ..errors import ArgumentError
 from .calls import NO_SUBCLASS, TENSOR_ONLY, TorchCalls
 from .containers import PLAIN, Unseen, all_plain, flat_tensors, put_in, rebuild, reconstructed, tensors_in
-from .functions import EDIT, KNOWN, OUTPUT, RAISED, Function
+from .functions import EDIT, OUTPUT, RAISED, Function, known_function
 from .identity import Identity
 from .keeping import Keeper
 from .model_tensors import TensorsById
@@ -116,7 +116,7 @@ class Tracer(TorchCalls):
         every large kernel the processor's caches are cold, and then it counts how much there is to be fetched again.
         """
         # What is not of the common kind goes the long way.
-        function, identity = KNOWN.get(func), self.identity
+        function, identity = known_function(func), self.identity
         if (
             (types and types != TENSOR_ONLY)
             or function is None

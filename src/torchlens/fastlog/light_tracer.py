@@ -27,7 +27,7 @@ from .._torch import (
 from ..capture.calls import NO_SUBCLASS, TENSOR_ONLY, RunProgress, TorchCalls
 from ..capture.changes import Changes, begin_or_undo
 from ..capture.containers import PLAIN, all_plain, flat_tensors, put_in, tensors_in
-from ..capture.functions import KNOWN, Function
+from ..capture.functions import KNOWN, Function, known_function
 from ..capture.keeping import HiddenKeeper, give_own_memory
 from ..capture.modules import MODULE_BOUNDARY
 from ..capture.naming import is_library_file
@@ -202,7 +202,7 @@ class LightTracer(TorchCalls):
                 return result
             finally:
                 self.busy = False
-        function = KNOWN.get(func)
+        function = known_function(func)
         if (
             (types and types != TENSOR_ONLY)
             or kwargs
