@@ -239,10 +239,10 @@ WRONG = {
     "nets:number": "neither a model nor callable: it is of type int",
     "builtins:dict": "dict() is not an nn.Module: it is of type dict",
     "nets.py:Net": "is a file: name it as in an import, nets:NAME",
-    "nets:inside.ready --arg depth=3": "is a model already",
+    "nets:inside.ready --arg depth=3": "is already a model",
     "nets:Net --arg depth=many": "write --arg \"depth='many'\"",
-    "nets:Net --arg depth": "of the form NAME=VALUE, such as --arg depth=4",
-    "nets:Net --kwarg 1,4": "of the form NAME=VALUE, such as --kwarg input_ids=1,16:int64",
+    "nets:Net --arg depth": "the form NAME=VALUE, such as --arg depth=4",
+    "nets:Net --kwarg 1,4": "the form NAME=VALUE, such as --kwarg input_ids=1,16:int64",
     "nets:Net --input 2x4": "'2x4' is not a shape",
     "nets:Net --input 2,,4": "'2,,4' is not a shape",
     "nets:Net --input=-1,4": "'-1,4' is not a shape",
@@ -396,11 +396,11 @@ def test_extract_and_inspect(photos: Path, capsys: pytest.CaptureFixture[str]) -
 def test_wrong_commands_to_extract(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["extract", "small:build", "--data", "photos", "--layers", "0", "--out", "acts"]
     for more, code, message in [
-        (["--part", "3"], 2, "it is of the form 3/16"),
+        (["--part", "3"], 2, "it must have the form 3/16"),
         (["--part", "2/2"], 2, "the last is (n - 1, n)"),
         (["--layers", "relu_7"], 1, "relu_7"),
         (["--reduce", "maen"], 2, "did you mean 'mean'"),
-        (["--data", "nowhere"], 2, "no folder of images"),
+        (["--data", "nowhere"], 2, "is not a folder"),
     ]:
         assert main([*command, *more]) == code
         assert message in capsys.readouterr().err

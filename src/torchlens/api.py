@@ -295,7 +295,7 @@ def save(
     A tensor that can't be saved exactly (of a class of your own, say) is an error; nothing is left out silently.
     """
     if not isinstance(log, ModelLog):
-        raise ArgumentError(f"the first argument is a log, not of type {type(log).__name__}")
+        raise ArgumentError(f"the first argument must be a ModelLog, not {type(log).__name__}")
     from .bundle.save import save_trace
 
     save_trace(
@@ -406,5 +406,5 @@ def log_backward(loss: Tensor, **arguments: Any) -> list[BackwardPass]:
     loss.backward(**arguments)  # type: ignore[no-untyped-call]
     passes = [log.backward_passes[-1] for log, count in before if len(log.backward_passes) > count]
     if not passes:
-        raise ArgumentError("the backward pass came through no log that was made with save_gradients")
+        raise ArgumentError("the loss was not computed from a log that was made with save_gradients=True")
     return passes

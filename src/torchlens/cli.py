@@ -38,8 +38,8 @@ from .words import human_size, shape_words
 _TARGET = """\
 The model is given as MODULE:NAME: an nn.Module, or what returns one when it is
 called (a class, a function), in a module that can be imported, also from this
-folder. Inputs are random, and the same each time; whole numbers are 0 or 1, which
-every embedding knows. The model is in evaluation mode unless --train is given."""
+folder. Inputs are random, and the same each time; integers are 0 or 1, which are
+valid for every embedding. The model is in evaluation mode unless --train is given."""
 
 _EXAMPLES = {
     "show": """\
@@ -63,7 +63,7 @@ _EXAMPLES = {
   torchlens inspect run1              what tl.save wrote
   torchlens inspect acts              what tl.extract wrote, or has written so far
   torchlens inspect relus --all       what tl.fastlog wrote, every record
-  torchlens inspect interrupted       what is whole of what was cut short""",
+  torchlens inspect interrupted       what can be recovered of what was cut short""",
     "compare": """\
   torchlens compare run1 run2         what tl.save wrote; exit code 0 if they agree but for rounding, else 1
   torchlens compare run1 run2 --out difference.svg""",
@@ -148,7 +148,7 @@ def _extract(given: argparse.Namespace) -> int:
     if given.part is not None:
         numbers = re.fullmatch(r"(\d+)/(\d+)", given.part)
         if numbers is None:
-            raise ArgumentError(f"--part {given.part}: it is of the form 3/16, for the part 3 of 0 to 15")
+            raise ArgumentError(f"--part {given.part}: it must have the form 3/16: part 3 of the parts 0 to 15")
         part = int(numbers[1]), int(numbers[2])
     arguments = dict(_literal(text) for text in given.arg)
     torch.manual_seed(given.seed)
@@ -271,7 +271,7 @@ def _built(target: str, found: Any, arguments: dict[str, Any]) -> nn.Module:
     """A model, of what was found: itself, or what it returns."""
     if isinstance(found, nn.Module):
         if arguments:
-            raise ArgumentError(f"{target} is a model already: --arg has nothing to be given to")
+            raise ArgumentError(f"{target} is already a model, so --arg can't be used")
         return found
     if not callable(found):
         raise ArgumentError(f"{target} is neither a model nor callable: it is of type {type(found).__name__}")
@@ -309,15 +309,15 @@ def _literal(text: str) -> tuple[str, Any]:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError):
         raise ArgumentError(
-            f"--arg {text}: the value is a number, a text in quotes, True, None, a list, ...; "
-            f"for a text, write --arg \"{name}='{value}'\""
+            f"--arg {text}: the value is a number, a string in quotes, True, None, a list, ...; "
+            f"for a string, write --arg \"{name}='{value}'\""
         ) from None
 
 
 def _named(text: str, option: str, example: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not (sign and name.isidentifier()):
-        raise ArgumentError(f"{option} {text}: it is of the form NAME=VALUE, such as {option} {example}")
+        raise ArgumentError(f"{option} {text}: it must have the form NAME=VALUE, such as {option} {example}")
     return name, value
 
 
@@ -393,7 +393,7 @@ def _parser() -> argparse.ArgumentParser:
     summary = _command(commands, "summary", _summary, "shapes, parameters and work of each module", of_model=True)
     summary.add_argument("--depth", type=int, metavar="N", help="leave out modules nested deeper")
     summary.add_argument("--columns", metavar="A,B", help="such as input_shape,output_shape,num_params,flops,time")
-    _command(commands, "validate", _validate, "prove that what a log of the model holds is right", of_model=True)
+    _command(commands, "validate", _validate, "check that a log of the model is right", of_model=True)
     _add_extract(commands)
     inspect = _command(
         commands, "inspect", _inspect, "what a saved log, recording or store holds; nothing in it is run"

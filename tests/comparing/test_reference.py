@@ -65,7 +65,7 @@ def test_a_reference_of_another_graph(tmp_path: Path) -> None:
 def test_what_is_no_reference(tmp_path: Path) -> None:
     path = tmp_path / "other.json"
     path.write_text(json.dumps({"format": "something"}))
-    with pytest.raises(tl.ArgumentError, match="is no reference of this version"):
+    with pytest.raises(tl.ArgumentError, match="is not a reference of this version"):
         tl.assert_same(logged(), path)
     with pytest.raises(tl.ArgumentError, match="can't be read as a reference"):
         tl.assert_same(logged(), tmp_path / "missing.json")

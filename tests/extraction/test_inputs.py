@@ -228,14 +228,14 @@ def test_wrong_inputs(tmp_path: Path) -> None:
     for inputs, message in [
         (5, "inputs: int can't be used"),
         (torch.rand(()), "without dimensions"),
-        ({"a": torch.rand(3), "b": torch.rand(2)}, "all need as many"),
+        ({"a": torch.rand(3), "b": torch.rand(2)}, "all need the same number"),
         (images(0), "there are no inputs"),
         (iter(()), "there are no inputs"),
         ({"a": 3}, "a dict holds tensors"),
     ]:
         with pytest.raises(tl.ArgumentError, match=message):
             extract(tmp_path / "acts", inputs)
-    with pytest.raises(tl.ArgumentError, match="'a' is there more than once"):
+    with pytest.raises(tl.ArgumentError, match="'a' appears more than once"):
         extract(tmp_path / "acts", images(3), ids=["a", "b", "a"])
-    with pytest.raises(tl.ArgumentError, match="is no id"):
+    with pytest.raises(tl.ArgumentError, match="is not an id"):
         extract(tmp_path / "acts", images(1), ids=[None])

@@ -62,7 +62,7 @@ def test_random_projections_keep_distances() -> None:
 def test_as_many_numbers_as_the_bound_says() -> None:
     assert R.random_projection("auto").made_for((9,), 60_000)(torch.rand(2, 9)).shape == (2, 9431)
     assert R.random_projection(eps=0.5).made_for((9,), 1000)(torch.rand(2, 9)).shape == (2, 332)
-    with pytest.raises(tl.ArgumentError, match="how many inputs there are"):
+    with pytest.raises(tl.ArgumentError, match="needs the number of inputs"):
         R.random_projection().made_for((9,), None)
     with pytest.raises(tl.ArgumentError, match='a number of features or "auto"'):
         R.random_projection("all")
@@ -107,7 +107,7 @@ def test_by_the_selector_that_chose_the_layers(tmp_path: Path) -> None:
     ("reduce", "message"),
     [
         ("maen", "there is no 'maen'; did you mean 'mean'"),
-        (3, "3 is no function of a batch"),
+        (3, "3 is not a function of a batch"),
         (lambda value: value.sum(), "they are not along its first dimension"),
         (lambda value: value.numpy(), "made ndarray of conv, and not a tensor"),
     ],
@@ -119,5 +119,5 @@ def test_what_is_no_reduction(tmp_path: Path, reduce: Any, message: str) -> None
 
 
 def test_a_token_that_is_not_there() -> None:
-    with pytest.raises(tl.ArgumentError, match="needs .rows, tokens, features. with so many tokens"):
+    with pytest.raises(tl.ArgumentError, match="needs .rows, tokens, features. with enough tokens"):
         R.token(9)(SEQUENCES)

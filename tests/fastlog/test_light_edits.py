@@ -59,7 +59,7 @@ def test_what_never_happens_is_an_error(model: Any) -> None:
         ("relu_1_2:3", E.zero(), "whole graph"),
         (-1, E.zero(), "whole graph"),
         ("relu", E.swap(torch.tanh), "arguments"),
-        ("relu", E.patch(tl.log_forward_pass(model, X)), "counts operations"),
+        ("relu", E.patch(tl.log_forward_pass(model, X)), "numbers operations"),
     ):
         with pytest.raises(tl.ArgumentError, match=f"{said}.*fastlog.record"):
             tl.fastlog.Recorder(model, keep_op="relu", interventions={site: edit})

@@ -64,7 +64,7 @@ def test_wrong_arguments_are_named(log: tl.ModelLog, tmp_path: Path) -> None:
         log.to_html(tmp_path / "page", values="yes")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="no layer or module 'relu_1_9'.*relu_1_2"):
         log.to_html(tmp_path / "page", numbers={"score": {"relu_1_9": 1.0}})
-    with pytest.raises(ArgumentError, match="no number"):
+    with pytest.raises(ArgumentError, match="not a number"):
         log.to_html(tmp_path / "page", numbers={"score": {"relu_1_2": "much"}})  # type: ignore[dict-item]
     with pytest.raises(ArgumentError, match="not a pair of places"):
         two_logs(log, log, [(0, 99)])

@@ -48,7 +48,7 @@ def each(what: str, rows: Any, decode: Callable[[Any], T]) -> list[T]:
 
 def integer(thing: Any, low: int = 0, high: int = LARGEST) -> int:
     if type(thing) is not int or not low <= thing <= high:
-        raise BundleError(f"a whole number from {low} to {high} was expected, not {_kind(thing)}")
+        raise BundleError(f"an integer from {low} to {high} was expected, not {_kind(thing)}")
     return thing
 
 
@@ -60,7 +60,7 @@ def number(thing: Any) -> float:
 
 def text(thing: Any) -> str:
     if type(thing) is not str:
-        raise BundleError(f"a text was expected, not {_kind(thing)}")
+        raise BundleError(f"a string was expected, not {_kind(thing)}")
     return thing
 
 

@@ -22,7 +22,7 @@ def _check_addresses(modules: list[ModuleInfo], tensors: Iterable[object]) -> No
             while address:
                 address = address.rpartition(".")[0]
                 if address not in known:
-                    raise BundleError(f"there is no module {address[:80]!r}, though something is said to be in it")
+                    raise BundleError(f"something is registered in {address[:80]!r}, and there is no such module")
     if any(info.address not in info.all_addresses for info in modules):
         raise BundleError("a module is not at its own address")
 

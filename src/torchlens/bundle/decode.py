@@ -66,7 +66,7 @@ class RecordDecoder:
 
     def __init__(self, tables: Tables, tensors: TensorTable, kept: Kept, trust: bool) -> None:
         if type(tables) is not dict:
-            raise BundleError("it is no JSON object")
+            raise BundleError("it is not a JSON object")
         self.tables: Tables = tables
         self.tensors = tensors
         self.kept = kept
@@ -204,7 +204,7 @@ class RecordDecoder:
     def values_of(self, data: Any) -> tuple[Value, ...]:
         values = tuple(self.python.decode_all(listed(_anything, data)))
         if any(type(value) is not Value for value in values):
-            raise BundleError("a value of the log was expected, and something else was found")
+            raise BundleError("a reference to a value of the log was expected")
         return values
 
     def _seed(self, seed: Any, encoded: Any) -> int:
@@ -212,7 +212,7 @@ class RecordDecoder:
         if states is None:
             return integer(seed, -(2**64), 2**64)
         if not isinstance(states, dict) or not {"torch", "python"} <= states.keys():
-            raise BundleError("a seed comes with the states of the generators")
+            raise BundleError("the states of the random generators are missing")
         return Seed(integer(seed, -(2**64), 2**64), states)
 
     def _state(self, row: Any) -> tuple[Any, ...]:

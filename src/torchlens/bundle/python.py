@@ -245,7 +245,7 @@ class PythonDecoder:
     def decode(self, data: Any, depth: int = 0) -> Any:
         if type(data) is not list:
             if type(data) is dict:
-                raise BundleError("a value is no JSON object")
+                raise BundleError("a value is not a JSON object")
             return data
         if depth > _DEEPEST:
             raise BundleError("values are nested too deeply")
@@ -255,7 +255,7 @@ class PythonDecoder:
             return self.values[integer(number, 0, self.limit - 1)]
         decode = _DECODE.get(text(tag))
         if decode is None:
-            raise BundleError(f"there is no kind of value {tag[:40]!r}")
+            raise BundleError(f"unknown kind of value {tag[:40]!r}")
         return decode(self, members, depth + 1)
 
     def decode_all(self, data: Sequence[Any], depth: int = 0) -> list[Any]:
@@ -322,7 +322,7 @@ _RECORDS: dict[str, type] = {"object": SavedRecord, "dict": SavedDict, "list": S
 
 def _attribute(name: Any) -> str:
     if _is_special(text(name)):
-        raise BundleError(f"{name[:40]!r} is no name of an attribute")
+        raise BundleError(f"{name[:40]!r} is not the name of an attribute")
     return text(name)
 
 

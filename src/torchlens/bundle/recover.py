@@ -81,7 +81,7 @@ def open_journal(path: Path) -> Journal:
     text_lines = read_small_file(path, JOURNAL, _LARGEST_JOURNAL).split(b"\n")
     warnings = []
     if text_lines.pop():
-        warnings.append("the last line of the journal was incomplete; what it was about is dropped")
+        warnings.append("the last line of the journal was incomplete and was dropped")
     if not text_lines:
         raise BundleError(f"{path / JOURNAL} is empty: nothing had been written yet")
     with blaming(str(path / JOURNAL)):
@@ -99,9 +99,9 @@ def _count(head: dict[str, Any], lines: list[dict[str, Any]]) -> Iterator[str]:
     handed, written = integer(head.get("handed", 0)), sum("tensors" in line for line in lines)
     if written < handed:
         lost = handed - written
-        yield f"{lost} of {handed} tensors that had been computed to be saved were not written: they are lost"
+        yield f"{lost} of {handed} tensors had not been written when the process ended: they are lost"
     elif handed:
-        yield f"all {handed} tensors that had been computed to be saved until then were written"
+        yield f"all {handed} tensors that had been computed until then were written"
 
 
 def _check_head(head: Any) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def check_target(path: Path, overwrite: bool, hint: str = "") -> None:
         raise BundleError(f"{path} exists and is not a bundle, so it is not replaced")
     foreign = [name for name in found if not is_plain_file(path / name) or not belongs_to_bundle(name)]
     if foreign:
-        raise BundleError(f"{path} holds {foreign[0]!r}, which is no part of a bundle, so it is not replaced")
+        raise BundleError(f"{path} holds {foreign[0]!r}, which is not part of a bundle, so it is not replaced")
 
 
 @without_collector

@@ -235,7 +235,7 @@ def _read_header(folder: Path, entry: ShardEntry, damaged: bool) -> dict[str, Lo
             raise BundleError(f"it has {size} bytes, not the {total} that were written")
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= min(_LARGEST_HEADER, total - 8):
-            raise BundleError(f"a header of {length} bytes can't be")
+            raise BundleError(f"a header of {length} bytes is impossible")
         data = file.read(length)
     if hash_of(data) != entry.xxh3:
         raise BundleError("its header has another hash than the one that was written")

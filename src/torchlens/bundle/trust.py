@@ -116,7 +116,7 @@ def _check_sizes(torch_name: str, function: Any, args: Sequence[Any], kwargs: Ma
         if name in _BOUNDED:
             return
         raise UntrustedError(
-            f"{torch_name}: how much it would return is not known before ({str(error)[:80]})"
+            f"{torch_name}: the size of its result is not known beforehand ({str(error)[:80]})"
         ) from None
     size = sum(tensor.numel() * tensor.element_size() for tensor in flat_tensors([result]))
     if size > _MOST_BYTES:

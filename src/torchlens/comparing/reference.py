@@ -40,7 +40,7 @@ def save_reference(log: ModelLog, path: str | PathLike[str]) -> Path:
     `tl.assert_same(log, path)`, which says on failure where the first difference is.
     """
     if not isinstance(log, ModelLog):
-        raise ArgumentError(f"the first argument is a log, not of type {type(log).__name__}")
+        raise ArgumentError(f"the first argument must be a ModelLog, not {type(log).__name__}")
     layers = [_layer(op) for op in log if op.activation is not None]
     weights = {param.address: _hash(param.kept) for param in log._trace.params if isinstance(param.kept, Tensor)}
     lines = ",\n".join(json.dumps(layer) for layer in layers)
@@ -130,7 +130,7 @@ def _read(path: str | PathLike[str]) -> dict[str, Any]:
             f"{str(file)!r} can't be read as a reference ({error}); tl.save_reference writes one"
         ) from None
     if not isinstance(found, dict) or found.get("format") != _FORMAT or found.get("version") != _VERSION:
-        raise ArgumentError(f"{str(file)!r} is no reference of this version; write it anew with tl.save_reference")
+        raise ArgumentError(f"{str(file)!r} is not a reference of this version; write it again with tl.save_reference")
     return found
 
 

@@ -24,7 +24,7 @@ def is_image_file(thing: Any) -> bool:
 def image_files(folder: Path) -> list[Path]:
     """The images in a folder and the folders in it, sorted by path."""
     if not folder.is_dir():
-        raise ArgumentError(f"inputs: {str(folder)!r} is no folder of images")
+        raise ArgumentError(f"inputs: {str(folder)!r} is not a folder")
     files = sorted((path for path in folder.rglob("*") if is_image_file(path)), key=lambda path: path.as_posix())
     if not files:
         raise ArgumentError(f"inputs: there is no image in {str(folder)!r} ({', '.join(sorted(ENDINGS))})")

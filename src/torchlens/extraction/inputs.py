@@ -104,7 +104,7 @@ def source_of(given: Given) -> Source:
     if source.ids is not None and len(set(source.ids)) < len(source.ids):
         seen: set[Id] = set()
         twice = next(each for each in source.ids if each in seen or seen.add(each))  # type: ignore[func-returns-value]
-        raise ArgumentError(f"ids: {twice!r} is there more than once; each input needs an id of its own")
+        raise ArgumentError(f"ids: {twice!r} appears more than once; each input needs its own id")
     if source.count == 0:
         raise ArgumentError("there are no inputs")
     return source
@@ -143,7 +143,7 @@ def _id(given: Any) -> Id:
         return int(given.__index__())
     if isinstance(given, os.PathLike):
         return str(given)
-    raise ArgumentError(f"ids: {given!r} is no id; texts and whole numbers are")
+    raise ArgumentError(f"ids: {given!r} is not an id; strings and integers are")
 
 
 def _is_columns(inputs: Any) -> bool:
@@ -167,7 +167,7 @@ class Columns(Source):
         self.batch_size = batch_size
         lengths = {len(member) for member in _members(inputs)}
         if len(lengths) > 1:
-            raise ArgumentError(f"inputs: the tensors have {sorted(lengths)} samples; all need as many")
+            raise ArgumentError(f"inputs: the tensors have {sorted(lengths)} samples; all need the same number")
         (self.count,) = lengths
 
     def batches(self, shard_rows: int, wanted: IsWanted) -> Iterator[Batch]:
@@ -340,7 +340,7 @@ def _loader(loader: DataLoader[Any], given: Given) -> Source:
     size = loader.batch_size
     if size is None or (given.batch_size is not None and given.batch_size != size):
         raise ArgumentError(
-            f"batch_size: the DataLoader makes batches of {size}; leave batch_size out, and the batches are its own"
+            f"batch_size: the DataLoader makes batches of {size}; leave batch_size out to use its batches"
             if size is not None
             else "inputs: a DataLoader with its own batch_sampler may leave out or repeat samples; give it a batch_size"
         )
@@ -472,7 +472,7 @@ def rows_in(value: Any) -> int:
     for tensor in iter_tensors(value):
         if tensor.dim():
             return len(tensor)
-    raise ArgumentError(f"inputs: there is no tensor in what the model is to be given, {type(value).__name__}")
+    raise ArgumentError(f"inputs: the model would be given no tensor, but {type(value).__name__}")
 
 
 def iter_tensors(value: Any) -> Iterator[Tensor]:

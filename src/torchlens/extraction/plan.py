@@ -119,7 +119,9 @@ def read_plan(storage: Storage) -> StorePlan | None:
 
 def _plan(row: dict[str, Any]) -> StorePlan:
     if row["format"] != FORMAT:
-        raise BundleError(f"it is of format {row['format']!r}, and this version reads {FORMAT}; a newer one may do")
+        raise BundleError(
+            f"it is of format {row['format']!r}, and this version reads {FORMAT}; a newer torchlens may read it"
+        )
     plan = StorePlan(
         format=FORMAT,
         count=optional(integer, row["count"]),

@@ -95,7 +95,7 @@ class token:
 
     def __call__(self, value: Tensor) -> Tensor:
         if value.dim() < 3 or not -value.shape[1] <= self.index < value.shape[1]:
-            raise ArgumentError(f"{self!r} needs [rows, tokens, features] with so many tokens, not {list(value.shape)}")
+            raise ArgumentError(f"{self!r} needs [rows, tokens, features] with enough tokens, not {list(value.shape)}")
         return value[:, self.index]
 
 
@@ -183,7 +183,7 @@ class random_projection:
         if wanted == "auto":
             if rows is None:
                 raise ArgumentError(
-                    'random_projection("auto") needs to know how many inputs there are; say how many numbers'
+                    'random_projection("auto") needs the number of inputs; give the number of features instead'
                 )
             wanted = math.ceil(4 * math.log(_amax(rows, 2)) / (self.eps**2 / 2 - self.eps**3 / 3))
         return Projection(_sparse(int(wanted), size, self.seed))
@@ -287,7 +287,7 @@ def checked_reductions(given: Any) -> list[Reduction]:
         return [given()]
     if not callable(given):
         raise ArgumentError(
-            f"reduce: {given!r} is no function of a batch; tl.reduce has some, such as tl.reduce.mean()"
+            f"reduce: {given!r} is not a function of a batch; tl.reduce has some, such as tl.reduce.mean()"
         )
     return [given]
 

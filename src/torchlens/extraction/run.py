@@ -428,7 +428,7 @@ def _reduced(name: str, value: Tensor, reduces: list[Reduction], args: list[Any]
 def _not_rows_first(name: str, value: Tensor, rows: int) -> ArgumentError:
     return ArgumentError(
         f"{name} has shape {list(value.shape)} for {counted(rows, 'sample')}: they are not along its first dimension; "
-        f"reduce={{{name!r}: f}} with a function f that brings them there makes it possible"
+        f"reduce={{{name!r}: f}} with a function f can move them there"
     )
 
 

@@ -141,7 +141,7 @@ class Shard:
 def _header(reader: Reader) -> tuple[dict[str, Entry], About, dict[str, str]]:
     length = int.from_bytes(reader.view(0, 8), "little")
     if reader.size < 8 or not 2 <= length <= min(_LARGEST_HEADER, reader.size - 8):
-        raise BundleError(f"it is truncated, or no safetensors file (a header of {length} bytes in {reader.size})")
+        raise BundleError(f"it is truncated, or not a safetensors file (a header of {length} bytes in {reader.size})")
     header = parse(bytes(reader.view(8, length)), "its header")
     known = parse(text(header.pop("__metadata__")["torchlens"]).encode(), "its metadata")
     entries = {name: _entry(row, 8 + length, reader.size) for name, row in header.items()}

@@ -62,7 +62,7 @@ class Store(Handover):
     def __init__(self, storage: Storage) -> None:
         plan = read_plan(storage)
         if plan is None:
-            raise StoreError(f"{storage.where} holds no store; tl.extract(..., save_to={storage.where!r}) makes one")
+            raise StoreError(f"{storage.where} is not a store; tl.extract(..., save_to={storage.where!r}) makes one")
         self.path = storage.where
         self.plan: StorePlan = plan
         self._storage = storage
@@ -105,7 +105,7 @@ class Store(Handover):
             return range(len(self))
         data, ids = self._storage.read(IDS), read_ids(self._storage)
         if ids is None or data is None or hash_of(data) != self.plan.ids:
-            raise StoreError(f"{self.path}/{IDS} is missing or damaged: it is not what the plan of the store knows")
+            raise StoreError(f"{self.path}/{IDS} is missing or damaged: it does not match the plan of the store")
         return ids
 
     @cached_property
@@ -196,7 +196,7 @@ class Store(Handover):
             shard = Shard(self._storage, shard_path(number))
             expected = self.plan.rows_of(number)
             if shard.about.start != expected.start or shard.about.stop > expected.stop:
-                raise StoreError(f"{self.path}/{shard.name} says that it holds other rows than its name")
+                raise StoreError(f"{self.path}/{shard.name} holds other rows than its name says")
         self._open[number] = shard
         if len(self._open) > _OPEN:
             self._open.popitem(last=False)
@@ -218,7 +218,7 @@ class Store(Handover):
         if shards is None:
             problems += [f"{self.path}/{shard_path(number)} is missing" for number in self.missing]
             if not self._known[1]:
-                problems.append("the inputs did not come to their end yet")
+                problems.append("the inputs have not been read to their end yet")
             try:
                 _ = self.ids
             except StoreError as error:

@@ -60,7 +60,7 @@ class LightEdits:
         if kind.needs_graph:
             raise self._refused(request, "only the whole graph has such labels and numbers")
         if request.edit.needs_label:
-            raise self._refused(request, "a Recorder counts operations as they come, and the other log may not")
+            raise self._refused(request, "a Recorder numbers operations as they run, and the other log may not")
         if isinstance(request.key, str) and any(kind.answer(Seen(role)) != NO for role in ("input", "buffer")):
             raise self._refused(request, "a Recorder does not edit inputs and buffers")
 

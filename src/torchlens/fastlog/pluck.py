@@ -83,7 +83,7 @@ def _result(kind: Returned, records: Sequence[Record]) -> Tensor:
         [record.activation for record in records if record.activation is not None],
     )
     if not records:
-        raise LayerNotFoundError(f"nothing is chosen by {said}: the module was not called so often")
+        raise LayerNotFoundError(f"nothing is chosen by {said}: the module was called fewer times")
     if not tensors:
         raise LayerNotFoundError(f"module {said} returned no tensor")
     if kind.index is not None and kind.index >= len(tensors):

@@ -177,7 +177,7 @@ def _nothing_chosen(argument: str, selector: Selector, structure: Trace) -> Laye
         graph = ModelLog(structure).graph
         hint = near_names(selector, graph)
         if selector in graph.layer_numbers:
-            hint = "; fastlog counts operations as they come, without finding those that are passes of one layer"
+            hint = "; fastlog numbers operations as they run and does not group passes into layers"
     return LayerNotFoundError(f"{argument}: nothing is chosen by {selector_text(selector)}{hint}")
 
 

@@ -193,8 +193,8 @@ def _add_value(number: int, graph: Graph, value: Value, sites: Sites) -> None:
 def check_editable(trace: Trace, value: Value, label: str) -> None:
     if value.call >= 0 and trace.calls[value.call].function in _NOT_MADE:
         raise ArgumentError(
-            f"{ARGUMENT}: {label} is no call of the model's: it stands for what a tensor holds after a change through "
-            "an alias. Edit the operation that made the change"
+            f"{ARGUMENT}: {label} is not a call that the model made: it stands for what a tensor holds after a change "
+            "through an alias. Edit the operation that made the change"
         )
 
 
@@ -210,7 +210,7 @@ def edges_of(request: EditRequest, base: Base) -> Iterator[tuple[int, Value]]:
         if value in parents
     ]
     if not found:
-        raise LayerNotFoundError(f"{ARGUMENT}: no edge {request.site}: the one is no parent of the other")
+        raise LayerNotFoundError(f"{ARGUMENT}: no edge {request.site}: the first is not a parent of the second")
     yield from found
 
 

@@ -130,7 +130,7 @@ def check_loss(loss: Any) -> None:
 def gradients_of(graph: Graph) -> Gradients:
     gradients = graph.trace.gradients
     if gradients is None:
-        raise ArgumentError("this log knows nothing of backward passes; make one with save_gradients=True")
+        raise ArgumentError("this log does not record backward passes; log with save_gradients=True")
     return gradients
 
 

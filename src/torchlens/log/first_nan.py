@@ -33,7 +33,7 @@ def _is_finite(graph: Graph, place: int, value: Value) -> bool:
             "was not saved" if saved is None else f"was saved as {saved.dtype}" if not saved.is_meta else "has no data"
         )
         raise ArgumentError(
-            f"first_nan looks at the values, and that of {graph.label(place)} {how}; log with layers_to_save='all' and "
+            f"first_nan needs every value, and that of {graph.label(place)} {how}; log with layers_to_save='all' and "
             "save the values as they are"
         )
     return all(bool(torch.isfinite(part).all()) for part in _parts(saved))

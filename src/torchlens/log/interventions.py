@@ -136,7 +136,7 @@ def live_edits(
     """What edits a run of the model; None if nothing is to be edited."""
     if interventions is None:
         if base is not None or allow_change:
-            raise ArgumentError("base and allow_change are about interventions, and there are none")
+            raise ArgumentError("base and allow_change apply to interventions, and none were given")
         return None
     from ..intervene.live import LiveEdits
     from ..intervene.sites import Base, ModelNames, checked_requests, resolve_sites

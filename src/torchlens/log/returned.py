@@ -36,7 +36,7 @@ def output_of(graph: Graph) -> Any:
 def place_of(graph: Graph, tensor: Tensor) -> int | None:
     """The first entry that has this tensor, else the first whose value is equal to it; None if there is none."""
     if not isinstance(tensor, Tensor):
-        raise ArgumentError(f"log.find takes a tensor, not {type(tensor).__name__}; by name, it is log[name]")
+        raise ArgumentError(f"log.find takes a tensor, not {type(tensor).__name__}; to look up a name, use log[name]")
     found = next((place for place, value in enumerate(graph.entries) if _is_held(graph, value, tensor)), None)
     if found is not None:
         return found
@@ -66,7 +66,7 @@ def _equal(graph: Graph, tensor: Tensor) -> int | None:
             return place
     if unknown:
         raise ArgumentError(
-            f"no saved value is this tensor, but {len(unknown)} of its shape and type were not saved as they were "
-            f"({graph.label(unknown[0])}, say); log with layers_to_save='all'"
+            f"no saved value equals this tensor, but {len(unknown)} of its shape and type were not saved unchanged "
+            f"(such as {graph.label(unknown[0])}); log with layers_to_save='all'"
         )
     return None

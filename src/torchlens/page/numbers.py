@@ -60,5 +60,5 @@ def _number(name: str, value: Any) -> float | None:
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise ArgumentError(f"numbers: {name!r} has {value!r}, which is no number") from None
+        raise ArgumentError(f"numbers: {name!r} has {value!r}, which is not a number") from None
     return number if math.isfinite(number) else None

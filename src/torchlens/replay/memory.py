@@ -24,7 +24,7 @@ def laid_in_memory(call: Call, tensors: list[Tensor]) -> Tensor:
     own, *others = cast("tuple[MemoryLayout, ...]", call.kwargs["layouts"])
     layouts = [own, *others] if call.function is ALIAS_UPDATE else others
     if None in (own, *layouts) or len(layouts) != len(tensors):
-        raise NotReplayable("a tensor changed, or came to be, in a way that can't be repeated")
+        raise NotReplayable("a tensor changed or was made in a way that can't be repeated")
     if len(tensors) < 2 and call.function is ALIAS_UPDATE:
         raise NotReplayable("a tensor was changed by something that could not be seen")
     if any(layout.size != tensor.shape for layout, tensor in zip(layouts, tensors, strict=True)):

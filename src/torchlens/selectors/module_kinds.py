@@ -72,7 +72,7 @@ class Returned(Kind):
         if self.index is not None and self.calls(graph):
             most = max(len(tree.calls[call].exited) for call in self.calls(graph))
             if self.index < most:
-                return f"{self.said!r} is no tensor of the graph, but a parameter or a constant"
+                return f"{self.said!r} is a parameter or a constant, not a tensor of the graph"
             return f"{self.said!r}: the module returned {most} tensor{'s' * (most != 1)}, counted from 0"
         return f"{self._name} returned no tensor of the graph"
 

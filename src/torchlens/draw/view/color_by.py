@@ -102,7 +102,7 @@ def _number(name: str, value: Any) -> float:
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise ArgumentError(f"vis_color_by: {name} has {value!r}, which is no number") from None
+        raise ArgumentError(f"vis_color_by: {name} has {value!r}, which is not a number") from None
     if not math.isfinite(number):
-        raise ArgumentError(f"vis_color_by: {name} has {number}, which has no place on a scale of colours")
+        raise ArgumentError(f"vis_color_by: {name} has {number}, which can't be shown on a scale of colours")
     return number
