@@ -8,6 +8,7 @@ import itertools
 import re
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -114,6 +115,31 @@ def agree_in_gradient(model: nn.Module, x: Tensor) -> None:
 
 
 # ---- compiled and exported models -----------------------------------------------------------------------------
+
+
+def test_a_log_in_compiled_code_is_a_graph_break() -> None:
+    model, x = small(), rows()
+
+    def logged(x: Tensor) -> Tensor:
+        activation = tl.log_forward_pass(model, x * 2)["1"].activation
+        assert activation is not None
+        plucked: Tensor = tl.pluck(model, x * 2, "1")
+        return activation.sum() + plucked.sum()
+
+    def recorded(x: Tensor) -> None:
+        with tl.fastlog.Recorder(model, keep_op="relu"):
+            model(x)
+
+    torch._dynamo.reset()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        compiled = torch.compile(logged, backend="eager")
+        assert torch.equal(compiled(x), logged(x)) and torch.equal(compiled(x + 1), logged(x + 1))
+    if torch_is_at_least("2.6"):
+        with pytest.raises(tl.ArgumentError, match="torch.compiler.disable before that function"):
+            torch.compile(recorded, backend="eager")(x)
+        recorded(x)
+    assert torch.equal(torch.compile(model, backend="eager")(x), model(x))
 
 
 def test_compiled() -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from ._torch import graph_break
 from .capture.arguments import model_arguments
 from .capture.buffers import BuffersKept
 from .capture.changes import between
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from .validate.report import ValidationReport
 
 
+@graph_break
 def log_forward_pass(
     model: nn.Module,
     input_args: Any = None,
@@ -149,6 +151,7 @@ def log_forward_pass(
     return log
 
 
+@graph_break
 def get_model_metadata(
     model: nn.Module,
     input_args: Any = None,
@@ -171,6 +174,7 @@ def get_model_metadata(
     return between(kept.begin, partial(logged, model, input_args, input_kwargs), kept.end)
 
 
+@graph_break
 def show_model_graph(
     model: nn.Module,
     input_args: Any = None,
@@ -231,6 +235,7 @@ def _picture(
     return picture_options(signature(function).parameters, vis_mode, drawing, model)
 
 
+@graph_break
 def validate_model_activations(
     model: nn.Module,
     input_args: Any = None,
@@ -360,6 +365,7 @@ def _streaming(options: Options) -> Iterator[TraceStream | None]:
         raise
 
 
+@graph_break
 def validate_backward_pass(
     model: nn.Module,
     input_args: Any = None,

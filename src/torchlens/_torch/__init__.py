@@ -49,6 +49,7 @@ from .module_calls import (
     MODULE_CALL_INSIDE,
     Stance,
     any_global_hook,
+    graph_break,
     has_call_of_its_own,
     inside_compiled,
 )
@@ -123,6 +124,7 @@ __all__ = [
     "finished",
     "function_namespaces",
     "grad_scope",
+    "graph_break",
     "hand_operators_to",
     "has_call_of_its_own",
     "higher_order_kernel",

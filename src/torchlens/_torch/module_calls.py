@@ -5,13 +5,20 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from types import CodeType
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch.nn import Module
 from torch.nn.modules import module as _module
 
+from ..errors import ArgumentError
 from .private_name import private
+
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
 
 #: Where torch's and this package's own code lies; everything else is the user's.
 LIBRARY_FOLDERS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.path.dirname(__file__)) + os.sep)
@@ -19,6 +26,10 @@ LIBRARY_FOLDERS = (os.path.dirname(torch.__file__) + os.sep, os.path.dirname(os.
 #: The code that runs when a module is called, before its forward does: the outer function and the inner one.
 MODULE_CALL = getattr(private("torch.nn.Module._wrapped_call_impl"), "__code__", None)
 MODULE_CALL_INSIDE = torch.nn.Module._call_impl.__code__
+
+#: Decides what runs in place of a Python frame; who is asked about it in this thread (an older torch does not tell).
+_frames: Any = private("torch._C._dynamo.eval_frame")
+_frame_callback: Any = getattr(_frames, "get_eval_frame_callback", None)
 
 
 class Stance:
@@ -35,6 +46,10 @@ class Stance:
             self._ours = (lambda _: choose(None)) if name == "force_eager" else choose
 
     def set(self) -> None:
+        if self._own and _frame_callback is not None and _frame_callback() not in (None, False):
+            raise ArgumentError(
+                "this runs in a function that torch.compile compiles; put @torch.compiler.disable before that function"
+            )
         if self._own:
             self._frame._set_stance(self._ours)
         else:
@@ -50,6 +65,43 @@ class Stance:
         elif self.is_set():
             self._frame.set_eval_frame = self._before
             self._before(self._chosen)
+
+
+def graph_break(function: Callable[_Arguments, _Result]) -> Callable[_Arguments, _Result]:
+    """Have code that `torch.compile` compiles call this function as it is.
+
+    As `torch.compiler.disable`, which would import the compiler now, and that takes seconds.
+    """
+
+    @wraps(function)
+    def called(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result:
+        nobody = _frame_callback is not None and _frame_callback() in (None, False)
+        if nobody or "torch._dynamo" not in sys.modules:
+            return function(*args, **kwargs)
+        disable: Any = torch.compiler.disable
+        result: _Result = disable(_outside_compiled_code)(function, *args, **kwargs)
+        return result
+
+    vars(called)["_torchdynamo_disable"] = True
+    _skip_code(getattr(called, "__code__"))  # noqa: B009
+    return called
+
+
+def _skip_code(code: CodeType) -> None:
+    """Frames that run this code are not compiled."""
+    if hasattr(_frames, "skip_code"):  # until torch 2.6
+        _frames.skip_code(code)
+    elif hasattr(_frames, "_FrameExecStrategy"):
+        action = _frames._FrameAction
+        _frames.set_code_exec_strategy(code, _frames._FrameExecStrategy(action.SKIP, action.DEFAULT))
+
+
+def _outside_compiled_code(function: Callable[_Arguments, _Result], /, *args: Any, **kwargs: Any) -> _Result:
+    """Call the function. What it returns will be used in compiled code: nothing of this package is to be compiled."""
+    rules: Any = importlib.import_module("torch._dynamo.trace_rules")
+    if LIBRARY_FOLDERS[1][:-1] not in map(os.path.normpath, getattr(rules, "SKIP_DIRS", ())):
+        rules.add(__name__.partition(".")[0])
+    return function(*args, **kwargs)
 
 
 def any_global_hook() -> bool:

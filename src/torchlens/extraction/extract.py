@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from .._torch import graph_break
 from ..bundle.shards import DTYPES
 from ..errors import ArgumentError, near
 from .begin import announce, begin
@@ -20,6 +21,7 @@ from .storage import storage_at
 from .store import Store
 
 
+@graph_break
 def extract(
     model: nn.Module | Callable[[], nn.Module],
     inputs: Any,

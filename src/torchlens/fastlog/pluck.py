@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from .._torch import graph_break
 from ..capture import rng
 from ..capture.arguments import model_arguments
 from ..capture.changes import between
@@ -23,6 +24,7 @@ from .recorder import Recorder
 from .recording import Record
 
 
+@graph_break
 def pluck(
     model: nn.Module,
     input_args: Any,

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from .._torch import graph_break
 from ..capture.arguments import model_arguments
 from ..capture.buffers import BuffersKept
 from ..capture.changes import between
@@ -34,6 +35,7 @@ from .spec import AS_IT_IS, CaptureSpec
 KEPT_LOOK = {"fill": "#FFD966", "pen": 2.5}
 
 
+@graph_break
 def dry_run(
     model: nn.Module,
     input_args: Any = None,

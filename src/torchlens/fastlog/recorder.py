@@ -15,7 +15,7 @@ from weakref import finalize
 
 from torch import Tensor, nn
 
-from .._torch import inside_compiled
+from .._torch import graph_break, inside_compiled
 from ..capture.arguments import model_arguments
 from ..capture.changes import Changes, begin_or_undo
 from ..capture.keeping import Keeper
@@ -41,6 +41,7 @@ from .spec import CaptureSpec, check_training
 from .structural import Watch
 
 
+@graph_break
 def record(
     model: nn.Module,
     input_args: Any = None,
