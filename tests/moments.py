@@ -25,6 +25,12 @@ def interrupted_everywhere(work: Callable[[], Any], stride: int = 1) -> Iterator
 def interrupted_at(moment: int, work: Callable[[], Any]) -> str | None:
     """Run `work`, interrupted when so many moments have passed. None if it was over before."""
     left, where = moment, None
+    report = sys.unraisablehook
+
+    def ignored(unraisable: Any) -> None:
+        """Python ignores what is raised in the callback of a weak reference, Ctrl-C too: there is nothing to report."""
+        if unraisable.exc_type is not Interrupted:
+            report(unraisable)
 
     def profile(frame: Any, event: str, called: Any) -> None:
         nonlocal left, where
@@ -40,10 +46,12 @@ def interrupted_at(moment: int, work: Callable[[], Any]) -> str | None:
         sys.setprofile(profile)  # this call's return is the first moment
         work()
 
+    sys.unraisablehook = ignored
     try:
         run()
     except Interrupted:
         pass
     finally:
         sys.setprofile(None)
+        sys.unraisablehook = report
     return where

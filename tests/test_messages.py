@@ -59,6 +59,12 @@ def log() -> tl.ModelLog:
         (lambda log: log.activation, r"no attribute 'activation'; a layer has: log\['linear_1.*'\].activation"),
         (lambda log: log.tensor_contents, r"a layer has: log\["),
         (lambda log: tl.edits.ablate, r"tl.edits has no 'ablate'; there are add, .* zero"),
+        (lambda log: tl.edits.zero(unit=3), r"no argument 'unit'; did you mean 'units'\? It takes units=, at="),
+        (lambda log: tl.edits.add(1, strength=2), r"no argument 'strength'\. It takes value, scale, units=, at="),
+        (lambda log: tl.edits.zero(3), r"zero: too many positional arguments\. It takes units=, at="),
+        (lambda log: tl.edits.scale(), r"scale: missing a required argument: 'factor'"),
+        (lambda log: tl.edits.mean(), r"mean needs over="),
+        (lambda log: tl.edits.gradient(0, at=1), r"gradient has no argument 'at'. It takes edit"),
     ],
 )  # fmt: skip
 def test_messages(log: tl.ModelLog, ask: Callable[[tl.ModelLog], Any], says: str) -> None:

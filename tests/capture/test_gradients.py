@@ -233,6 +233,15 @@ def test_several_backward_passes_are_told_apart() -> None:
     assert torch.allclose(sum(log["input_1"].gradients), x.grad)
 
 
+@pytest.mark.parametrize("options", [{}, {"train_mode": True}])
+@pytest.mark.parametrize("name", ["gradient", "grad", "transformed_gradient"])
+def test_a_log_without_gradients_says_so_when_asked_for_one(options: dict[str, Any], name: str) -> None:
+    log = tl.log_forward_pass(Branching(), torch.rand(2, 6), **options)
+    with pytest.warns(tl.FidelityWarning, match="no gradients: make it with save_gradients=True") as told:
+        assert getattr(log["fc"], name) is None
+    assert told[0].filename == __file__ and log["fc"].gradients == []
+
+
 def test_single_numbers_views_and_what_is_overwritten() -> None:
     log, _, first, second = branching()
     (first.sum() + second.sum()).backward()
@@ -400,7 +409,7 @@ def test_log_backward_finds_the_logs_that_take_part() -> None:
     (taken,) = tl.log_backward(first.sum() + second.sum())
     assert repr(taken) == "BackwardPass(1: 7 nodes of 6 layers)"
     assert log["fc"].gradient is not None and other["fc"].gradient is None
-    with pytest.raises(tl.ArgumentError, match="no log"):
+    with pytest.raises(tl.ArgumentError, match="not computed from a log"):
         tl.log_backward(torch.ones(1, requires_grad=True).sum())
 
 

@@ -322,6 +322,22 @@ def test_what_was_not_saved_is_named(tmp_path: Path) -> None:
         some.replay()
 
 
+@pytest.mark.parametrize(
+    "again",
+    [
+        lambda log: log.replay(from_layer="0"),
+        lambda log: log.intervene({"0": tl.edits.zero()}),
+        lambda log: tl.sweep(log, sites="0", edit=tl.edits.zero(), metric=torch.sum),
+    ],
+    ids=["replay", "intervene", "sweep"],
+)
+def test_a_loaded_log_names_the_buffer_that_it_lacks(again: Any, tmp_path: Path) -> None:
+    model = nn.Sequential(nn.ReLU(), nn.BatchNorm1d(3, affine=False)).eval()
+    tl.save(tl.log_forward_pass(model, torch.rand(2, 3), layers_to_save=["0", "output"]), tmp_path / "some")
+    with pytest.raises(tl.ReplayError, match=r"batchnorm_1_4 .* the buffer 1.running_mean was not saved"):
+        again(tl.load(tmp_path / "some"))
+
+
 class WritesBehindAnExpandedTensor(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         row = x[:1].clone()

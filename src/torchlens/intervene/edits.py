@@ -27,6 +27,7 @@ from .._torch import call_with_grad
 from ..capture import rng
 from ..capture.tensor_memory import version_of
 from ..errors import ArgumentError
+from .edit_arguments import explain_arguments
 
 __all__ = [
     "add", "clamp", "gradient", "mean", "noise", "patch", "replace", "resample", "scale", "swap", "where", "zero",
@@ -312,6 +313,10 @@ class Mean(_FromElsewhere):
 
     over: Any = None
 
+    def __post_init__(self) -> None:
+        if self.over is None:
+            raise ArgumentError("mean needs over=: one or more logs, or tensors like the value")
+
     @property
     def sources(self) -> list[Any]:
         return list(self.over) if isinstance(self.over, (list, tuple)) else [self.over]
@@ -534,6 +539,8 @@ def as_edit(given: Any) -> Edit:
 
 zero, replace, add, scale, clamp, noise = Zero, Replace, Add, Scale, Clamp, Noise
 mean, patch, resample, swap, where, gradient = Mean, Patch, Resample, Swap, Where, Gradient
+for _edit in (zero, replace, add, scale, clamp, noise, mean, patch, resample, swap, where, gradient):
+    explain_arguments(_edit)
 
 
 if not TYPE_CHECKING:  # a type checker is to know the names that there are

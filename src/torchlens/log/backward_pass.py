@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..capture.gradients import AutogradNode, Gradients, SavedForBackward
 from ..capture.records import fetched
-from ..errors import ArgumentError, TorchVersionError
+from ..errors import ArgumentError, FidelityWarning, TorchVersionError, warn
 from ..graph.graph import Graph
 
 #: The logs that take note of backward passes, as long as they are there.
@@ -132,6 +132,12 @@ def gradients_of(graph: Graph) -> Gradients:
     if gradients is None:
         raise ArgumentError("this log does not record backward passes; log with save_gradients=True")
     return gradients
+
+
+def warn_if_not_saved(graph: Graph) -> None:
+    """A gradient of a log without gradients is None, as it is for a layer that a backward pass did not reach."""
+    if graph.trace.gradients is None:
+        warn("the gradient is None, since this log has no gradients: make it with save_gradients=True", FidelityWarning)
 
 
 def gradients_by_pass(graph: Graph, index: int, *, transformed: bool = False) -> list[Any]:

@@ -259,7 +259,11 @@ class OpLog(Tabular, Aliased):
 
     @property
     def gradient(self) -> Tensor | None:
-        """The gradient from the last backward pass that reached it; None if none did, or gradients are not saved."""
+        """The gradient from the last backward pass that reached it; None if none did.
+
+        None with a warning if the log was made without `save_gradients`.
+        """
+        backward_pass.warn_if_not_saved(self._graph)
         return backward_pass.last(self.gradients)  # type: ignore[no-any-return]
 
     @property
@@ -270,6 +274,7 @@ class OpLog(Tabular, Aliased):
     @property
     def transformed_gradient(self) -> Any:
         """What `gradient_postfunc` made of the last gradient."""
+        backward_pass.warn_if_not_saved(self._graph)
         return backward_pass.last(self.transformed_gradients)
 
     @property
