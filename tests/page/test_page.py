@@ -168,7 +168,14 @@ def test_a_link_and_a_reload_bring_the_state_back(opened: Opened, stack: tl.Mode
 
 def test_nonsense_in_a_link_is_left_out(opened: Opened, stack: tl.ModelLog) -> None:
     tab = opened(stack, "#op=nothing&open=1e9.-3.x&depth=zero&fold=77&colour=<b>&mode=rolled&module=%00")
-    assert tab.run(SELECTED) == "nothing selected"
+    assert tab.run(SELECTED) == "nothing selected" and tab.page.inner_text("#found") == "no nothing here"
+    assert "colour" not in tab.page.url and tab.page.input_value("#colour") == ""
+
+
+def test_a_link_to_a_module_by_its_address(opened: Opened, stack: tl.ModelLog) -> None:
+    tab = opened(stack, "#op=blocks.3.mlp")
+    assert tab.run(SELECTED) == "module blocks.3.mlp, closed"
+    assert tab.page.locator("#breadcrumb button").all_inner_texts() == ["Stack", "blocks.3", "mlp"]
 
 
 def test_repeats_fold_and_unfold(opened: Opened, stack: tl.ModelLog) -> None:
@@ -193,6 +200,25 @@ def test_rolled_and_unrolled(opened: Opened) -> None:
     assert "grucell_1_6 (x4)" in tab.run(names)
     tab.key("r")
     assert "grucell_1_6:4" in tab.run(names)
+
+
+def test_a_long_loop_is_rolled_up_at_first(opened: Opened) -> None:
+    log = tl.log_forward_pass(Loop(), torch.rand(300, 2, 3))
+    tab = opened(log)
+    assert tab.run("() => torchlens.pane.modeName") == "rolled"
+    tab.page.click("#mode-unrolled")
+    tab.page.reload()
+    tab.page.wait_for_selector("body.ready")
+    assert tab.run("() => torchlens.pane.modeName") == "unrolled"
+
+
+def test_folding_lists_no_hidden_buffers(opened: Opened) -> None:
+    model = nn.Sequential(*[nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)) for _ in range(4)])
+    tab = opened(tl.log_forward_pass(model, torch.rand(3, 4)), "#depth=9")
+    rows = "() => torchlens.outline.rows.map((row) => row.item < 0 ? '' : torchlens.pane.mode.nodes.id[row.item])"
+    before = tab.run(rows)
+    tab.page.click("#fold")
+    assert [row for row in tab.run(rows) if "buffer" in row] == [row for row in before if "buffer" in row] == []
 
 
 def test_colours_by_number_and_own_numbers(opened: Opened, stack: tl.ModelLog) -> None:
@@ -223,6 +249,28 @@ def test_walk(opened: Opened, stack: tl.ModelLog) -> None:
     assert tab.run(SELECTED).startswith("output_1_84")
     tab.key("Escape")
     assert not tab.page.is_visible("#walk")
+
+
+def test_space_plays_a_walk_that_was_begun_with_the_mouse(opened: Opened, stack: tl.ModelLog) -> None:
+    tab = opened(stack, "#depth=1")
+    tab.run("() => { torchlens.walk.interval = 15; }")
+    tab.page.click("#walk-button")
+    tab.key(" ")
+    tab.page.wait_for_function("() => torchlens.walk.step === 20 && !torchlens.walk.isPlaying")
+    tab.page.click("#walk-end")
+    assert not tab.page.is_visible("#walk")
+    tab.key("ArrowDown")  # the graph has the focus again
+    assert tab.run(SELECTED) != "nothing selected"
+
+
+def test_a_walk_on_a_phone(opened: Opened, stack: tl.ModelLog) -> None:
+    tab = opened(stack, "#depth=1", browser_options={"viewport": {"width": 390, "height": 800}})
+    tab.page.click("#menu-button")
+    tab.page.click("#walk-button")
+    for _ in range(3):
+        tab.page.click("#walk-on", timeout=3000)  # fails if something lies over it
+    assert tab.page.inner_text("#walk-where").startswith("4 of 21")
+    assert not tab.page.is_visible("#menu")
 
 
 def test_keyboard_only(opened: Opened, stack: tl.ModelLog) -> None:

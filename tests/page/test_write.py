@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from tests.models import CASES, Case
-from torch import nn
+from torch import Tensor, nn
 
 import torchlens as tl
 from torchlens import cli
@@ -155,6 +155,26 @@ def test_a_script_opens_the_browser(log: tl.ModelLog, monkeypatch: pytest.Monkey
     monkeypatch.setattr(embed, "open_in_viewer", seen.append)
     path = log.explore()
     assert seen == [path] and path.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_pictures_of_values_keep_outliers_and_say_the_true_range() -> None:
+    class Several(nn.Module):
+        def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
+            return tuple(tensor * 1 for tensor in tensors)
+
+    line, matrix, maps = torch.zeros(1, 512), torch.zeros(200, 300), torch.zeros(1, 5, 100, 100)
+    line[0, 100], line[0, 300] = 8.0, -5.0
+    matrix[7, 9], matrix[150, 20] = 100.0, float("nan")
+    maps[0, 2, 60, 71] = -3.0
+    graph = tl.log_forward_pass(Several(), [line, matrix, maps]).graph
+    values = page_values(graph, 10_000_000)
+    assert values is not None
+    for stats, low, high, cells in zip(values.stats, (-5, 0, -3), (8, 100, 0), ({1, 255}, {0, 255}, {1}), strict=False):
+        assert stats is not None
+        tiles = stats["tiles"]
+        assert (tiles["low"], tiles["high"]) == (low, high)
+        size = tiles["width"] * tiles["height"] * tiles["count"]
+        assert cells <= set(values.bytes[tiles["at"] : tiles["at"] + size])
 
 
 def test_from_the_command_line(log: tl.ModelLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -180,13 +180,14 @@ def _histogram(finite: Tensor) -> bytes:
 
 
 def _add_tiles(stats: dict[str, Any], plain: Tensor, layer_type: str, role: str, pictures: _Pictures) -> None:
-    kind, what, tiles = _tiles(plain.float(), layer_type, role)
-    if tiles is None:
+    kind, what, whole = _tiles(plain.float(), layer_type, role)
+    if whole is None:
         return
-    finite = tiles[torch.isfinite(tiles)]
+    finite = whole[torch.isfinite(whole)]
     if not finite.numel():
         return
     low, high = float(finite.min()), float(finite.max())
+    tiles = _smaller(kind, whole)
     scaled = (tiles - low) / ((high - low) or 1.0)
     if kind == "image":
         data = (scaled.nan_to_num(0).clamp(0, 1) * 255).round().permute(1, 2, 0)
@@ -215,30 +216,58 @@ def _tiles(plain: Tensor, layer_type: str, role: str) -> tuple[str, str, Tensor 
     if not sizes:
         return "", "", None
     if len(sizes) == 1:
-        line = plain.reshape(1, 1, -1)
-        return "line", f"{sizes[0]} numbers", _smaller(line, 1, 132)
+        return "line", f"{sizes[0]} numbers", plain.reshape(1, 1, -1)
     first = plain
     while first.dim() > 4 or (first.dim() > 2 and first.shape[0] == 1):
         first = first[0]
     if first.dim() == 4:
         first = first[0]
     if first.dim() == 2:
-        return "matrix", f"{shape[-2]} x {shape[-1]}" + _of_first(shape, 2), _smaller(first[None], 48, 64)
+        return "matrix", f"{shape[-2]} x {shape[-1]}" + _of_first(shape, 2), first[None]
     channels, height, width = first.shape
     if role in ("input", "output") and channels == 3 and min(height, width) >= 8:
-        return "image", f"image, {height} x {width}" + _of_first(shape, 3), _smaller(first, 64, 64)
+        return "image", f"image, {height} x {width}" + _of_first(shape, 3), first
     count = min(channels, 8)
     kind = "attention" if "softmax" in layer_type else "channels"
     names = {"attention": "heads", "channels": "channels" if len(shape) == 4 else "slices"}
     what = f"{kind if kind == 'attention' else 'maps'}: {count} of {channels} {names[kind]}, each {height} x {width}"
-    return kind, what, _smaller(first[:count], 32, 32)
+    return kind, what, first[:count]
 
 
 def _of_first(shape: list[int], dims: int) -> str:
     return f", the first of {math.prod(shape[:-dims])}" if math.prod(shape[:-dims]) > 1 else ""
 
 
-def _smaller(tiles: Tensor, height: int, width: int) -> Tensor:
-    """Means over areas, no larger than this."""
+#: The largest picture of each kind, as (height, width).
+_LARGEST = {"line": (1, 132), "matrix": (48, 64), "image": (64, 64), "channels": (32, 32), "attention": (32, 32)}
+
+
+def _smaller(kind: str, tiles: Tensor) -> Tensor:
+    """Tiles of a size that a page can hold. An image is averaged; elsewhere outliers and NaNs stay visible."""
+    height, width = _LARGEST[kind]
     size = min(tiles.shape[-2], height), min(tiles.shape[-1], width)
-    return tiles if size == tuple(tiles.shape[-2:]) else F.adaptive_avg_pool2d(tiles[None], size)[0]
+    if size == tuple(tiles.shape[-2:]):
+        return tiles
+    if kind == "image":
+        return F.adaptive_avg_pool2d(tiles[None], size)[0]
+    if kind == "line":
+        return _extremes(tiles, width // 2)
+    mean = tiles[torch.isfinite(tiles)].mean()
+    return _picked(tiles, _largest_at((tiles - mean).abs(), size))
+
+
+def _extremes(line: Tensor, bins: int) -> Tensor:
+    """The smallest and the largest number of each bin, in their order."""
+    largest, smallest = (_largest_at(each, (1, bins)) for each in (line, -line))
+    both = torch.stack([largest, smallest], dim=-1).sort(dim=-1).values
+    return _picked(line, both.reshape(1, 1, -1))
+
+
+def _largest_at(tiles: Tensor, size: tuple[int, int]) -> Tensor:
+    """Where the largest number of each cell is, as an index into the flat tile; a NaN counts as the largest."""
+    _, at = F.adaptive_max_pool2d(tiles[None], size, return_indices=True)
+    return at[0]
+
+
+def _picked(tiles: Tensor, at: Tensor) -> Tensor:
+    return tiles.flatten(1).gather(1, at.flatten(1)).reshape(at.shape)

@@ -7,7 +7,7 @@ import { pressed } from "./keys.js";
 import { fromHash, toHash } from "./link.js";
 import { Minimap } from "./minimap.js";
 import { HAS_GRADIENT, Model, inflated, unpacked } from "./model.js";
-import { Outline } from "./outline.js";
+import { Outline, lastPart } from "./outline.js";
 import { colourBy, overlaysOf } from "./overlays.js";
 import { THEMES, heatOf } from "./palette.js";
 import { Pane } from "./pane.js";
@@ -203,7 +203,10 @@ export class App {
     const theme = parts.get("theme");
     if (theme === "light" || theme === "dark") this.setTheme(theme);
     if ([...parts.keys()].length) for (const pane of this.panes) fromHash(pane, parts);
-    if (parts.get("colour")) this.setOverlay(parts.get("colour") ?? "");
+    const colour = parts.get("colour");
+    const wanted = parts.get("op") ?? parts.get("module");
+    if (wanted && !this.pane.selection) byId("found").textContent = `no ${wanted} here`;
+    if (colour && overlaysOf(this.pane.model).some((each) => each.name === colour)) this.setOverlay(colour);
     else if (this.panes.length > 1 && "error" in this.pane.model.numbers) this.setOverlay("own:error");
   }
 
@@ -213,7 +216,7 @@ export class App {
     const group = !selection ? -1 : "group" in selection ? selection.group : mode.nodes.group[mode.nodeOf[selection.place]] ?? -1;
     const crumbs = [el("button", { text: pane.model.name, dir: "auto", onclick: () => { pane.select(null); pane.fit(); } })];
     for (const each of mode.path(group)) {
-      crumbs.push(el("button", { text: mode.name(each).split(".").pop(), title: mode.name(each), dir: "auto", onclick: () => { pane.select({ group: each }); pane.lookAtGroup(each); } }));
+      crumbs.push(el("button", { text: lastPart(mode, each), title: mode.name(each), dir: "auto", onclick: () => { pane.select({ group: each }); pane.lookAtGroup(each); } }));
     }
     byId("breadcrumb").replaceChildren(...crumbs);
   }
@@ -359,12 +362,25 @@ export class App {
 
   /** @param {(id: string, event: string, action: (event: any) => void) => void} on */
   walkControl(on) {
-    on("walk-button", "click", () => (this.walk.isOn ? this.walk.stop() : this.walk.start()));
+    on("walk-button", "click", () => this.toggleWalk());
     on("walk-play", "click", () => (this.walk.isPlaying ? this.walk.pause() : this.walk.play()));
     on("walk-back", "click", () => this.walk.goTo(this.walk.step - 1));
     on("walk-on", "click", () => this.walk.goTo(this.walk.step + 1));
-    on("walk-end", "click", () => this.walk.stop());
+    on("walk-end", "click", () => this.toggleWalk());
     on("walk-step", "input", (event) => this.walk.goTo(Number(event.target.value)));
+  }
+
+  /** The focus goes to what the next key should act on: space plays. */
+  toggleWalk() {
+    if (this.walk.isOn) {
+      this.walk.stop();
+      this.pane.canvas.focus();
+    } else {
+      document.body.classList.remove("show-menu"); // on a narrow screen it would lie over the walk
+      byId("menu-button").setAttribute("aria-expanded", "false");
+      this.walk.start();
+      byId("walk-play").focus();
+    }
   }
 
   walkChanged() {

@@ -24,6 +24,13 @@ export function readableDepth(mode) {
   return depth;
 }
 
+/** Loops are rolled up at first if every pass of them would be too much to read. @param {import("./model.js").Model} model */
+export function readableMode(model) {
+  if (!model.hasRolled) return "unrolled";
+  const boxes = boxesAt(model.mode("unrolled"), 1);
+  return boxes > 4 * READABLE && boxesAt(model.mode("rolled"), 1) < boxes * 0.6 ? "rolled" : "unrolled";
+}
+
 /** The modules that are open at this depth. @param {Mode} mode @param {number} depth @returns {Set<number>} */
 export function openAt(mode, depth) {
   const open = /** @type {Set<number>} */ (new Set());

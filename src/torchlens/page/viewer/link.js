@@ -11,7 +11,7 @@ export function toHash(pane, looks) {
   const parts = new URLSearchParams();
   if (selection && "place" in selection) parts.set("op", pane.model.ops.label[selection.place]);
   else if (selection) parts.set("module", mode.name(selection.group));
-  if (pane.modeName !== "unrolled") parts.set("mode", pane.modeName);
+  if (pane.model.hasRolled) parts.set("mode", pane.modeName);
   parts.set("depth", String(depth));
   const open = [...state.open].filter((group) => mode.depth[group] >= depth);
   if (open.length) parts.set("open", open.sort((a, b) => a - b).join("."));
@@ -26,7 +26,8 @@ export function toHash(pane, looks) {
 /** Bring a pane into the state that an address describes; what makes no sense is left out. @param {Pane} pane @param {URLSearchParams} parts */
 export function fromHash(pane, parts) {
   const { state } = pane;
-  if (parts.get("mode") === "rolled" && pane.model.hasRolled) pane.modeName = "rolled";
+  const modeName = parts.get("mode");
+  if (modeName && ["rolled", "unrolled"].includes(modeName) && pane.model.hasRolled) pane.modeName = modeName;
   const { mode } = pane;
   const direction = parts.get("direction");
   if (direction && ["topdown", "bottomup", "leftright"].includes(direction)) state.direction = direction;
@@ -42,10 +43,11 @@ export function fromHash(pane, parts) {
   state.folded = new Set(runs.filter((run) => run < mode.runs.length));
   pane.rebuild();
   pane.fitReadable();
-  const place = pane.model.placeOf.get(parts.get("op") ?? "");
+  const name = parts.get("op") ?? parts.get("module");
+  const place = pane.model.placeOf.get(name ?? "");
   if (place !== undefined) pane.reveal(place);
-  else if (parts.get("module")) {
-    const group = mode.depth.findIndex((_, each) => mode.name(each) === parts.get("module"));
+  else if (name) {
+    const group = mode.depth.findIndex((_, each) => mode.name(each) === name || mode.address(each) === name);
     if (group >= 0) {
       pane.select({ group });
       pane.lookAtGroup(group);

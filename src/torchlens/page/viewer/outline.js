@@ -1,6 +1,7 @@
 // The model as a tree of real elements, of which only those in sight exist: for keyboards, screen readers, and reading.
 
 import { el } from "./dom.js";
+import { wantedPlaces } from "./view.js";
 
 /** @typedef {import("./pane.js").Pane} Pane */
 /** @typedef {{item: number, depth: number, position: number, siblings: number}} Row   a group as -1 - group, else a node */
@@ -43,10 +44,11 @@ export class Outline {
 
   /** @param {number} node */
   isListed(node) {
-    const { scene, mode } = this.paneOf();
+    const { scene, mode, state } = this.paneOf();
     const { shownBy } = scene.shown;
     const place = mode.nodes.places[node][0];
-    return shownBy[place] >= 0 || this.paneOf().state.folded.size > 0;
+    // what a folded run stands for is listed as well
+    return shownBy[place] >= 0 || (state.folded.size > 0 && wantedPlaces(mode, state, node) !== null);
   }
 
   /** Bring a row into sight. @param {number} index */
@@ -193,7 +195,7 @@ export class Outline {
 }
 
 /** `self_attn` of `encoder.0.self_attn`, with the number of the call. @param {import("./model.js").Mode} mode @param {number} group */
-function lastPart(mode, group) {
+export function lastPart(mode, group) {
   const parent = mode.groups.parent[group];
   const name = mode.name(group);
   const around = parent < 0 ? "" : `${mode.address(parent)}.`;

@@ -1,7 +1,7 @@
 // One graph on one canvas: what is open, where one looks, what is selected.
 
 import { beginningOf, between, centredOn, filledBy, keptInPlace, toWorld, wholeOf, zoomed } from "./camera.js";
-import { READABLE, boxesAt, depthOf, openAt, readableDepth } from "./depth.js";
+import { READABLE, boxesAt, depthOf, openAt, readableDepth, readableMode } from "./depth.js";
 import { paint } from "./paint.js";
 import { listenTo } from "./pointer.js";
 import { neighbours, pathBetween, relatives } from "./reach.js";
@@ -25,7 +25,7 @@ export class Pane {
     this.ctx = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d", { alpha: false }));
     this.colours = colours;
     this.hooks = hooks;
-    this.modeName = "unrolled";
+    this.modeName = readableMode(model);
     /** @type {State} */
     this.state = { open: new Set(), folded: new Set(), buffers: "meaningful", only: null, direction: "topdown", gradients: false };
     this.camera = { x: 0, y: 0, k: 1 };

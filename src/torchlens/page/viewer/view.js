@@ -67,7 +67,7 @@ function shownNodes(mode, state, closedIn, originals) {
   /** @type {ShownNode[]} */
   const nodes = [];
   for (let number = 0; number < originals.length; number++) {
-    const places = wanted(mode, state, number);
+    const places = wantedPlaces(mode, state, number);
     if (!places) continue;
     const original = originals[number];
     const group = mode.nodes.group[original];
@@ -92,7 +92,7 @@ function shownNodes(mode, state, closedIn, originals) {
 }
 
 /** The entries of a node that are to be shown; null if it is not. @param {Mode} mode @param {State} state @param {number} number */
-function wanted(mode, state, number) {
+export function wantedPlaces(mode, state, number) {
   const places = mode.nodes.places[number];
   const { flags, role } = mode.model.ops;
   const first = places[0];
