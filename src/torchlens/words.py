@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 
 _MOST_DIMENSIONS = 10
 _MOST_SHAPES = 8
@@ -90,14 +91,23 @@ def tensor_words(shapes: Sequence[Sequence[int]], dtype: object) -> str:
     >>> tensor_words([(1, 4), (1, 5)], torch.int64)
     'i64[1,?]'
     """
-    kind = _TYPE.sub(lambda match: match[1][0] if match[1] != "bfloat" else "bf", str(dtype).removeprefix("torch."))
-    if len(set(map(len, shapes))) > 1:
+    kind = _type_word(dtype)
+    sizes: Sequence[int]
+    if len(shapes) == 1:
+        sizes = shapes[0]
+    elif len(set(map(len, shapes))) > 1:
         return f"{kind}[...]"
-    sizes = [each[0] if all(size == each[0] for size in each) else -1 for each in zip(*shapes, strict=True)]
+    else:
+        sizes = [each[0] if all(size == each[0] for size in each) else -1 for each in zip(*shapes, strict=True)]
     words = [str(size) if isinstance(size, int) and size >= 0 else "?" for size in sizes]
     if len(words) > _MOST_DIMENSIONS:
         words = [*words[: _MOST_DIMENSIONS - 3], "...", *words[-2:]]
     return f"{kind}[{','.join(words)}]"
+
+
+@cache
+def _type_word(dtype: object) -> str:
+    return _TYPE.sub(lambda match: match[1][0] if match[1] != "bfloat" else "bf", str(dtype).removeprefix("torch."))
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -106,4 +116,5 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     ['0: input_1_0  f32[5]', '1: relu_1_1   f32[5]  act']
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    line = "  ".join([f"{{:<{width}}}" for width in widths])
+    return [line.format(*row).rstrip() for row in rows]

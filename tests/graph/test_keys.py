@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torchlens.capture.functions import Function
 from torchlens.capture.records import NO_KWARGS, Call, Value
 from torchlens.graph.argument_row import ArgumentRow
-from torchlens.graph.keys import call_keys
+from torchlens.graph.keys import call_keys, functions_in
 
 FACTS = (torch.Size(()), torch.float32, torch.device("cpu"))
 FUNCTIONS = [Function("add"), Function("cat"), Function("add")]
@@ -48,7 +48,7 @@ def spelled_out(thing: Any) -> Any:
 def test_calls_share_a_number_if_and_only_if_they_are_equal(made: list[Call]) -> None:
     kwargs = [tuple((name, spelled_out(argument)) for name, argument in call.kwargs.items()) for call in made]
     full = [(call.function.name, spelled_out(call.args), rest) for call, rest in zip(made, kwargs, strict=True)]
-    keys = call_keys(made, ArgumentRow.of(made)).tolist()
+    keys = call_keys(made, ArgumentRow.of(made), *functions_in(made)).tolist()
     assert [[one == other for other in keys] for one in keys] == [[one == other for other in full] for one in full]
 
 
@@ -56,5 +56,5 @@ def test_very_many_different_arguments_do_not_run_into_each_other() -> None:
     """Twelve columns of a thousand different numbers each are more than fits into 64 bits."""
     rows = [tuple((row * step) % 1009 for step in range(1, 13)) for row in range(2_000)]
     made = [Call(FUNCTIONS[0], row, NO_KWARGS, (), (), -1, (), 0, None, ()) for row in rows]
-    keys = call_keys(made, ArgumentRow.of(made)).tolist()
+    keys = call_keys(made, ArgumentRow.of(made), *functions_in(made)).tolist()
     assert len(set(keys)) == len(set(rows)) == len(set(zip(keys, rows, strict=True)))

@@ -47,7 +47,7 @@ class ArgumentRow(NamedTuple):
         members = list(chain.from_iterable(each))
         types = list(map(type, members))
         kinds = np.frombuffer(bytes(list(map(_kind_of, types))), np.uint8)
-        named = [number for number, kwargs in enumerate(map(_kwargs, calls)) if kwargs]
+        named = list(compress(range(len(calls)), map(_kwargs, calls)))
         return cls(members, types, kinds, np.repeat(np.arange(len(each)), counts), counts, named)
 
     def values(self) -> list[Value]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..capture.functions import Function
 from ..capture.records import Trace, Value
 from ..capture.surroundings import without_collector
 from . import ancestry
@@ -37,6 +38,8 @@ class Graph:
     entries: list[Value]
     made_by: Ints  # the call that made each entry, -1 for none
     gives_several: Bools  # does each call give more than one value?
+    functions: list[Function]  # those that were called, each once
+    function_of: Ints  # which of them each call is of
     call_keys: Ints  # a number for each call that equal ones share
     edges: Edges  # from parents to entries
     params: list[tuple[Value, ...]]  # those that each call works with, by call

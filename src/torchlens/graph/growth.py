@@ -35,8 +35,9 @@ def grow_in_turn(sights: Sights, seeds: list[Ints]) -> Ints:
 def _repeated_parameters(program: Program) -> list[Ints]:
     users = np.flatnonzero(program.param_keys >= 0)
     users = users[np.argsort(program.param_keys[users], kind="stable")]
-    bounds = np.flatnonzero(np.diff(program.param_keys[users])) + 1
-    return [passes for passes in np.split(users, bounds) if len(passes) > 1]
+    bounds = np.flatnonzero(np.diff(program.param_keys[users], prepend=-1, append=-1))
+    again = np.flatnonzero(np.diff(bounds) > 1)
+    return [users[start:stop] for start, stop in zip(bounds[again].tolist(), bounds[again + 1].tolist(), strict=True)]
 
 
 def look_around(program: Program, places: Ints) -> Sights:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..capture.functions import Function
 from ..capture.records import NUMBERS_AND_WORDS, Call, Value
 from .argument_row import OTHER, SIMPLE, ArgumentRow, chosen
 from .program import Ints, ints, joined_ranges
@@ -38,15 +39,21 @@ class _Whole:
     """Stands before the arguments of a whole call."""
 
 
-def call_keys(calls: list[Call], arguments: ArgumentRow) -> Ints:
+def functions_in(calls: list[Call]) -> tuple[list[Function], Ints]:
+    """The distinct functions that were called, and which of them each call is of."""
+    numbers: dict[Any, int] = Interned()
+    which = ints(map(numbers.__getitem__, map(_function, calls)))
+    return list(numbers), which
+
+
+def call_keys(calls: list[Call], arguments: ArgumentRow, functions: list[Function], function_of: Ints) -> Ints:
     """A number for each call that equal calls share: the same function with the same arguments but for tensors."""
-    names = [function.name for function in map(_function, calls)]
     numbers = Interned()
-    functions = keys = ints(map(numbers.__getitem__, names))
+    names = keys = ints([numbers[function.name] for function in functions])[function_of]
     for column in _columns(calls, arguments):
         keys = _combined(keys, column)
     keys = np.unique(keys, return_inverse=True)[1]
-    indexing = np.isin(functions, [numbers[name] for name in _INDEX_ARGUMENTS])
+    indexing = np.isin(names, [numbers[name] for name in _INDEX_ARGUMENTS])
     return _without_indices(calls, np.flatnonzero(indexing).tolist(), keys)
 
 

@@ -24,13 +24,15 @@ def name_layers(graph: Graph) -> None:
 def _types(graph: Graph) -> list[str]:
     """The type of each layer: that of its function, unless it has to be asked for."""
     calls, firsts = graph.trace.calls, graph.first_entries
-    made_by = graph.made_by[firsts]
-    types = [calls[number].function.layer_type if number >= 0 else "" for number in made_by.tolist()]
-    asked = np.flatnonzero(made_by < 0).tolist()
-    if DIVISION in types:
+    functions = graph.functions
+    by_function = [*(function.layer_type for function in functions), ""]  # the last for what no call made
+    which = np.append(graph.function_of, len(functions))[graph.made_by[firsts]]
+    types = [by_function[number] for number in which.tolist()]
+    asked = np.flatnonzero(which == len(functions)).tolist()
+    if DIVISION in by_function:
         asked += [layer for layer, layer_type in enumerate(types) if layer_type == DIVISION]
     if graph.trace.buffer_infos:  # which calls may have written to
-        asked = list(range(len(types)))
+        asked += [layer for layer, place in enumerate(firsts.tolist()) if graph.entries[place].role == "update"]
     for layer in asked:
         types[layer] = layer_type_of(graph.entries[firsts[layer]], calls)
     return types

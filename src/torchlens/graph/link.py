@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from ..capture.containers import all_plain
 from ..capture.records import Call, Trace, Value, argument_values
 from .argument_row import OTHER, VALUE, ArgumentRow, chosen
-from .keys import call_keys
+from .keys import call_keys, functions_in
 from .program import Edges, Ints, bools, ints
 
 if TYPE_CHECKING:
@@ -23,7 +24,8 @@ def link_entries(graph: Graph) -> None:
     graph.made_by = ints([value.call for value in trace.values])
     graph.gives_several = np.bincount(graph.made_by + 1, minlength=len(trace.calls) + 1)[1:] > 1
     arguments = ArgumentRow.of(trace.calls)
-    graph.call_keys = call_keys(trace.calls, arguments)
+    graph.functions, graph.function_of = functions_in(trace.calls)
+    graph.call_keys = call_keys(trace.calls, arguments, graph.functions, graph.function_of)
     by_call = _parents_by_call(graph, arguments)
     graph.edges = by_call.into(np.where(graph.made_by >= 0, graph.made_by, len(trace.calls)))
 
@@ -31,13 +33,13 @@ def link_entries(graph: Graph) -> None:
 def _parents_by_call(graph: Graph, arguments: ArgumentRow) -> Edges:
     """The values that each call works with, by index; a last row, without any, for what no call made."""
     calls = graph.trace.calls
-    graph.params = [()] * len(calls)
     values, owners = arguments.values(), arguments.owners[arguments.kinds == VALUE]
     is_param = bools([value.role == "param" for value in values])
-    for owner, param in zip(owners[is_param].tolist(), chosen(values, is_param), strict=True):
-        graph.params[owner] += (param,)
+    graph.params = _params_by_call(len(calls), chosen(values, is_param), owners[is_param])
     plain = np.full(len(calls), True)
-    plain[_looked_into(arguments, values, owners)] = False
+    plain[_looked_into(arguments)] = False
+    changed = [value.address is not None and value.role == "op" for value in chosen(values, ~is_param)]
+    plain[owners[~is_param][bools(changed)]] = False
     rest = np.flatnonzero(~is_param & plain[owners])
     owners, sources = owners[rest], ints([value.index for value in values])[rest]
     more_owners: list[int] = []
@@ -54,14 +56,21 @@ def _parents_by_call(graph: Graph, arguments: ArgumentRow) -> Edges:
     return Edges.of(np.bincount(owners, minlength=len(calls) + 1), sources)
 
 
-def _looked_into(arguments: ArgumentRow, values: list[Value], owners: Ints) -> list[int]:
-    """The calls whose values are not all among the positional arguments themselves, or changed a parameter's."""
+def _params_by_call(total: int, params: list[Value], owners: Ints) -> list[tuple[Value, ...]]:
+    """The parameters that each of so many calls works with; the owners are in order."""
+    found: list[tuple[Value, ...]] = [()] * total
+    bounds = np.flatnonzero(np.diff(owners, prepend=-1, append=-1)).tolist()
+    for owner, (start, stop) in zip(owners[bounds[:-1]].tolist(), pairwise(bounds), strict=True):
+        found[owner] = tuple(params[start:stop])
+    return found
+
+
+def _looked_into(arguments: ArgumentRow) -> list[int]:
+    """The calls whose values are not all among the positional arguments themselves."""
     among = np.flatnonzero(arguments.kinds == OTHER)
     members = [arguments.members[place] for place in among.tolist()]
     nested = [not (type(member) is tuple and all_plain(member)) for member in members]
-    changed = [value.address is not None and value.role == "op" for value in values]
-    found = arguments.owners[among[bools(nested)]], owners[bools(changed)]
-    return [*arguments.named, *found[0].tolist(), *found[1].tolist()]
+    return [*arguments.named, *arguments.owners[among[bools(nested)]].tolist()]
 
 
 def _distinct(owners: Ints, sources: Ints) -> tuple[Ints, Ints]:

@@ -144,6 +144,13 @@ class ModuleTree:
         """The submodule calls around an entry, from the outermost in; the model itself is left out."""
         return self.around(self.home(place))
 
+    def innermost(self, place: int) -> int:
+        """The innermost submodule call around an entry, -1 if it is in none."""
+        call = self.home(place)
+        while call >= 0 and not self.address(call):
+            call = self.calls[call].parent
+        return call
+
     def around(self, call: int) -> list[int]:
         chain = []
         while call >= 0:

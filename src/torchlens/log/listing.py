@@ -33,14 +33,15 @@ class Listed(list[T]):
 
 def layer_lines(graph: Graph) -> list[str]:
     """A line for every listed operation, with shape and module; where there are very many, for every layer."""
-    listed = np.arange(len(graph.listed)) if isinstance(graph.listed, range) else ints(graph.listed)
+    every = isinstance(graph.listed, range)
+    listed = np.arange(len(graph.listed)) if every else ints(graph.listed)
     by_layer = len(listed) > MOST_LINES
     lines_of = _layers_among(graph, listed) if by_layer else np.arange(len(listed))
     groups = Edges.of(np.bincount(lines_of), np.argsort(lines_of, kind="stable"))  # the operations of each line
     total = len(groups.heads) - 1
     first, last = shown_of(total)
     shown = groups.into(np.array([*range(first), *range(last, total)], np.int64)).lists()
-    rows = [_row(graph, group[0], listed[group].tolist()) for group in shown]
+    rows = [_row(graph, group[0], group if every else listed[group].tolist()) for group in shown]
     left_out = [f"... {last - first:,} more layers: log.layer_list has every operation, log[{first}:{first + 50}] some"]
     lines = aligned(rows)
     return [*lines[:first], *(left_out if last > first else []), *lines[first:]]
@@ -59,18 +60,17 @@ def shown_of(count: int) -> tuple[int, int]:
 def _row(graph: Graph, number: int, places: list[int]) -> tuple[str, str, str]:
     """Number and name, shape, module."""
     first, values = places[0], [graph.entries[place] for place in places]
-    total = graph.num_passes[graph.layers[first]]
+    layer = graph.layers[first]
+    name, total = graph.layer_label(layer), graph.num_passes[layer]
     if len(places) > 1:
         some = "" if len(places) == total else f"{len(places)}/"
-        name = f"{graph.layer_label(graph.layers[first])} ({some}{total} passes)"
-    else:
-        name = graph.label(first) + (f" ({graph.passes[first]}/{total} passes)" if total > 1 else "")
-    return f"{number}: {name}", tensor_words(distinct_shapes(values), values[0].dtype), _module(graph, first)
-
-
-def _module(graph: Graph, place: int) -> str:
-    around = graph.modules.containing(place)
-    return graph.modules.address(around[-1]) if around else ""
+        name = f"{name} ({some}{total} passes)"
+    elif total > 1:
+        name = f"{name}:{graph.passes[first]} ({graph.passes[first]}/{total} passes)"
+    shapes = distinct_shapes(values) if len(values) > 1 else [values[0].shape]
+    around = graph.modules.innermost(first)
+    module = graph.modules.address(around) if around >= 0 else ""
+    return f"{number}: {name}", tensor_words(shapes, values[0].dtype), module
 
 
 def op_line(op: OpLog) -> str:
