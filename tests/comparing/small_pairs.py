@@ -371,3 +371,128 @@ def running_statistics_not_loaded() -> Logs:
 def input_not_normalised() -> Logs:
     net = varied(Ways(plain, **mlp()))
     return two_models(net, net, X, (X - 0.4) / 0.2)
+
+
+# ---- masks filled with a huge number --------------------------------------------------------------------------------
+
+
+def attention(fill: float, scale: float = 8**0.5, swapped: bool = False, added: bool = False) -> Callable[..., Any]:
+    """Causal attention in small steps; `added` adds the mask to the scores in place of filling them."""
+
+    def forward(net: Any, x: Tensor) -> Any:
+        q, k = (net.k(x), net.q(x)) if swapped else (net.q(x), net.k(x))
+        scores = q @ k.mT / 16 / scale
+        mask = torch.ones(6, 6).triu(1)
+        scores = scores + mask * fill if added else scores.masked_fill(mask.bool(), fill)
+        return scores.softmax(-1) @ net.v(x)
+
+    return forward
+
+
+def heads() -> dict[str, nn.Module]:
+    return {name: nn.Linear(8, 8) for name in "qkv"}
+
+
+def _register_fills() -> None:
+    for fill in (-1e4, -1e6, -1e9, -1e12, -1e14, -1e20, -1e30, -math.inf):
+        for added in (False, True) if math.isfinite(fill) else (False,):
+            how = f"{'added' if added else 'filled'}_{fill:g}"
+
+            def build(fill: float = fill, added: bool = added) -> Logs:
+                return two_ways(attention(fill, added=added), attention(fill, 8.0, added=added), **heads())
+
+            def rounded(fill: float = fill, added: bool = added) -> Logs:
+                one, other = attention(fill, added=added), attention(fill, added=added)
+                return two_ways(one, lambda net, x: other(net, x.flip(0)).flip(0).clone(), **heads())
+
+            build.__name__, rounded.__name__ = f"other_scale_{how}", f"right_scale_{how}"
+            pair(at="div truediv __truediv__", says="other is 2.8284271247461903 in A and 8.0 in B")(build)
+            pair()(rounded)
+
+
+_register_fills()
+
+
+@pair(at="linear matmul", says="weights|operands")
+def queries_and_keys_swapped_under_a_mask() -> Logs:
+    return two_ways(attention(-1e9), attention(-1e9, swapped=True), **heads())
+
+
+@pair(at="div truediv __truediv__ mul", says="other function")
+def other_scale_under_a_mask_in_another_graph() -> Logs:
+    def other(net: Any, x: Tensor) -> Any:
+        scores = (net.q(x) @ net.k(x).mT) / 16 * 0.125
+        return torch.where(torch.ones(6, 6).tril().bool(), scores, torch.tensor(-1e9)).softmax(-1) @ net.v(x)
+
+    return two_ways(attention(-1e9), other, **heads())
+
+
+@pair(at="masked_fill", says="value")
+def a_fill_value_that_matters() -> Logs:
+    def filled(value: float) -> Callable[..., Any]:
+        return lambda net, x: net.q(x).masked_fill(torch.ones(6, 8).triu(1).bool(), value)
+
+    return two_ways(filled(-1e9), filled(-1e12), **heads())
+
+
+# ---- a square weight used the wrong way round -----------------------------------------------------------------------
+
+
+def by_linear(net: Any, x: Tensor) -> Any:
+    return net.c(F.relu(net.b(F.relu(net.a(x)))))
+
+
+Multiply = Callable[[Tensor, Tensor, "Tensor | None"], Tensor]
+
+
+class Turned(nn.Module):
+    """The layers of `by_linear` with transposed weights, multiplied by one function; `wrong` is not transposed."""
+
+    def __init__(self, net: Any, multiply: Multiply, wrong: str, without_bias: str) -> None:
+        super().__init__()
+        self.multiply = multiply
+        for name in "abc":
+            weight, bias = getattr(net, name).weight.detach(), getattr(net, name).bias.detach()
+            self.register_parameter(f"w{name}", nn.Parameter((weight if name == wrong else weight.T).clone()))
+            self.register_parameter(f"b{name}", None if name == without_bias else nn.Parameter(bias.clone()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for name in "abc":
+            x = self.multiply(x, getattr(self, f"w{name}"), getattr(self, f"b{name}"))
+            x = x if name == "c" else F.relu(x)
+        return x
+
+
+def turned(multiply: Multiply, wrong: str = "b", without_bias: str = "") -> Logs:
+    net = varied(Ways(by_linear, a=nn.Linear(8, 8), b=nn.Linear(8, 8), c=nn.Linear(8, 4)))
+    return two_models(net, Turned(net, multiply, wrong, without_bias).eval(), X[0])
+
+
+@pair(at="linear addmm", module="b", says="transpose of wb")
+def a_weight_not_transposed_for_addmm() -> Logs:
+    return turned(lambda x, w, b: torch.addmm(b, x, w))
+
+
+@pair(at="add __add__", module="b", says="transpose of wb")
+def a_weight_not_transposed_for_matmul_and_add() -> Logs:
+    return turned(lambda x, w, b: x @ w + b)
+
+
+@pair(at="add __add__", module="b", says="transpose of wb")
+def a_weight_not_transposed_for_matmul_and_add_with_a_view_between() -> Logs:
+    return turned(lambda x, w, b: b + (x @ w).view(-1, w.shape[1]))
+
+
+@pair(at="add __add__", module="b", says="transpose of wb")
+def a_weight_not_transposed_for_einsum() -> Logs:
+    return turned(lambda x, w, b: torch.einsum("bi,ij->bj", x, w) + b)
+
+
+@pair()
+def weights_transposed_as_they_should_be() -> Logs:
+    return turned(lambda x, w, b: x @ w + b, wrong="")
+
+
+@pair(at="linear matmul", module="b", says="A uses b.bias, for which B has nothing here")
+def a_bias_that_nobody_adds() -> Logs:
+    return turned(lambda x, w, b: x @ w if b is None else x @ w + b, wrong="", without_bias="b")

@@ -69,3 +69,22 @@ def test_what_is_no_reference(tmp_path: Path) -> None:
         tl.assert_same(logged(), path)
     with pytest.raises(tl.ArgumentError, match="can't be read as a reference"):
         tl.assert_same(logged(), tmp_path / "missing.json")
+
+
+class Masked(torch.nn.Module):
+    def __init__(self, scale: float, fill: float) -> None:
+        super().__init__()
+        self.scale, self.fill = scale, fill
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x @ x.mT * self.scale) + torch.ones(4, 4).triu(1) * self.fill
+
+
+def test_a_fill_value_hides_nothing_from_a_reference(tmp_path: Path) -> None:
+    def sums(scale: float) -> tl.ModelLog:
+        return tl.log_forward_pass(Masked(scale, -1e9), X[:4], layers_to_save=["add"])
+
+    path = tl.save_reference(sums(0.1), tmp_path / "masked.json")
+    tl.assert_same(sums(0.1), path)
+    with pytest.raises(AssertionError, match="add_1_.* on .*: its .* differ by up to"):
+        tl.assert_same(sums(0.2), path)

@@ -16,7 +16,7 @@ from .layouts import relative_error
 from .literal_arguments import TENSOR, literals, named_arguments
 from .matching import Matching
 from .sides import Side
-from .weights import have_other_weights, weight_notes
+from .weights import have_other_weights, used_transposed, weight_notes
 
 _EQUAL = 1e-6
 
@@ -39,6 +39,9 @@ class _Cause:
         special = {"missing": self._missing, "extra": self._extra, "order": self._order}.get(self.finding.kind)
         if special is not None:
             return special()
+        turned = self._transposed()
+        if turned:
+            return turned
         steps = [k for k in self.finding.donor_region if not self.donor.is_view(k)]
         own_steps = [k for k in self.finding.recipient_region if not self.recipient.is_view(k)]
         if len(steps) <= 1 and len(own_steps) <= 1 and self.finding.kind != "unproven":
@@ -98,6 +101,22 @@ class _Cause:
 
     def _donor_class(self, j: int) -> int | None:
         return self.matching.index.classes[j] if isinstance(self.matching, Matching) else -1
+
+    # ---- a weight used the wrong way round -----------------------------------------------------------------------
+
+    def _transposed(self) -> tuple[str, tuple[Any, ...]] | None:
+        """A square weight, written for another function: with its transpose, one side gives the other's numbers."""
+        j, i = self.j, self.i
+        if self.donor.spelled(j) == self.recipient.spelled(i) or self.finding.kind == "unproven":
+            return None
+        sides = [(self.donor, j, self.finding.donor_region), (self.recipient, i, self.finding.recipient_region)]
+        b, a = sorted(sides, key=lambda each: each[0].name, reverse=True)
+        for (side, end, region), (other, wanted, _) in ((b, a), (a, b)):
+            weight = used_transposed(side, end, region, other.values[wanted], self.matching.tolerance)
+            if weight is not None:
+                words = f"{weight.address} of {side.name} is used transposed: with the transpose of {weight.address}"
+                return f"other weights: {words}, {side.name} gives {other.name}'s numbers here", ("transposed",)
+        return None
 
     # ---- one operation against one -------------------------------------------------------------------------------
 

@@ -10,18 +10,21 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .layouts import INFINITE, pieces, plain
+from .layouts import INFINITE, LEAST_FILL, fill_limit, pieces, plain
 
 #: A tensor with fewer elements, or with fewer different values, is equal to others by chance.
 _FEW_ELEMENTS, _FEW_VALUES = 6, 4
 _LOOKED_AT = 64
 
+#: The mean of what fills a mask is a sum of huge numbers: it is known to so many digits.
+_FILLS_ALIKE = 1e-9
+
 
 class Fingerprint(NamedTuple):
-    """Moments and extremes of the elements of a tensor, without those that stand for infinity."""
+    """Moments and extremes of the elements of a tensor, without those that stand for infinity or fill a mask."""
 
     elements: int
-    infinite: int
+    infinite: int  # how many stand for infinity or fill a mask
     mean: float
     mean_size: float
     rms: float
@@ -29,6 +32,7 @@ class Fingerprint(NamedTuple):
     high: float
     low: float
     telling: bool  # varied enough that an equal one is no accident
+    fill: float  # the mean of what fills a mask; 0 without it
 
 
 def fingerprint(tensor: Tensor | None) -> Fingerprint:
@@ -43,21 +47,37 @@ def fingerprint(tensor: Tensor | None) -> Fingerprint:
     True
     """
     if tensor is None or tensor.is_nested or tensor.is_meta or tensor.numel() == 0:
-        return Fingerprint(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False)
+        return Fingerprint(0, 0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False, 0.0)
     count = tensor.numel() * (2 if tensor.is_complex() else 1)
-    parts = [part for part in (_sums(piece, count) for piece in pieces(tensor)) if part is not None]
+    parts, fill = _parts(tensor, count)
     if not parts:
-        return Fingerprint(count, count, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False)
+        return Fingerprint(count, count, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, False, 0.0)
     finite = sum(part.elements for part in parts)
     mean, mean_size, square, cube = (math.fsum(each) / finite for each in zip(*(p.sums for p in parts), strict=True))
     low, high = min(part.low for part in parts), max(part.high for part in parts)
     varied = len(set().union(*(part.examples for part in parts))) >= _FEW_VALUES
     telling = tensor.is_floating_point() and finite >= _FEW_ELEMENTS and low < high and varied
-    return Fingerprint(count, count - finite, mean, mean_size, square**0.5, cube, high, low, telling)
+    return Fingerprint(count, count - finite, mean, mean_size, square**0.5, cube, high, low, telling, fill)
+
+
+def _parts(tensor: Tensor, count: int) -> tuple[list[_Sums], float]:
+    """The sums of each piece, and what a mask was filled with."""
+    parts = _sums_below(tensor, count, INFINITE)
+    limit = fill_limit(tensor) if any(max(part.high, -part.low) >= LEAST_FILL for part in parts) else INFINITE
+    if limit == INFINITE:
+        return parts, 0.0
+    rest = _sums_below(tensor, count, limit)
+    filled = sum(part.elements for part in parts) - sum(part.elements for part in rest)
+    total = math.fsum([*(part.sums[0] for part in parts), *(-part.sums[0] for part in rest)])
+    return rest, total / filled
+
+
+def _sums_below(tensor: Tensor, count: int, limit: float) -> list[_Sums]:
+    return [part for part in (_sums(piece, count, limit) for piece in pieces(tensor)) if part is not None]
 
 
 class _Sums(NamedTuple):
-    """Of one piece of a tensor, without what is infinite."""
+    """Of one piece of a tensor, without what is larger than a limit."""
 
     elements: int
     low: float
@@ -66,11 +86,11 @@ class _Sums(NamedTuple):
     examples: set[float]
 
 
-def _sums(piece: Tensor, count: int) -> _Sums | None:
+def _sums(piece: Tensor, count: int, limit: float) -> _Sums | None:
     numbers = plain(piece).reshape(-1)
     low, high = (float(end) for end in numbers.aminmax())
-    if not (low > -INFINITE and high < INFINITE):  # also if there is a NaN
-        numbers = numbers[numbers.abs() < INFINITE]
+    if not (low > -limit and high < limit):  # also if there is a NaN
+        numbers = numbers[numbers.abs() < limit]
         if numbers.numel() == 0:
             return None
         low, high = (float(end) for end in numbers.aminmax())
@@ -85,6 +105,8 @@ def same_numbers(one: Fingerprint, other: Fingerprint, tolerance: float) -> bool
     if one.telling != other.telling:
         return False
     if not one.telling and (one.elements, one.infinite) != (other.elements, other.infinite):
+        return False
+    if abs(one.fill - other.fill) > max(tolerance, _FILLS_ALIKE) * max(abs(one.fill), abs(other.fill)):
         return False
     size = max(one.rms, other.rms, 1e-300)
     near = tolerance * size

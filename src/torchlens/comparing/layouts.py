@@ -13,6 +13,11 @@ from torch import Tensor
 #: What is larger stands for infinity: masks are filled with the lowest number of a type, or with -inf.
 INFINITE = 1e30
 
+#: Masks are also filled with -1e4, -65504, -1e9 ...: one number, or up to three if masks were added, by so much larger
+#: than all else. They are of one order of magnitude, and each is the same to four digits wherever it stands.
+LEAST_FILL, _FILL_FACTOR, _MOST_FILLS = 1e4, 1e3, 3
+_FILL_SPREAD, _FILL_DIGITS = 1e-2, 1e4
+
 #: Tensors of more elements are looked at piece by piece.
 _LARGE = 1 << 20
 
@@ -44,27 +49,79 @@ def relative_error(one: Tensor, other: Tensor) -> float:
     >>> relative_error(torch.tensor([3.0, 4.0]), torch.tensor([3.0, 4.0])), relative_error(torch.ones(2), torch.ones(3))
     (0.0, inf)
 
-    What counts as infinite has to be infinite in both.
+    What counts as infinite has to be infinite in both. Where a mask was filled with a huge number, that number and all
+    else are compared each by themselves, and the larger error counts: beside -1e9, nothing else would have a size.
+
+    >>> scores, fill = torch.tensor([1.0, 2.0]), torch.full((6,), -1e9)
+    >>> relative_error(torch.cat([scores, fill]), torch.cat([2 * scores, fill]))
+    0.5
     """
     if one.is_nested or other.is_nested or one.shape != other.shape:
         return math.inf
     if one.is_meta or other.is_meta:  # without numbers
         return 0.0 if one.is_meta and other.is_meta else math.inf
-    norms = [_norms(plain(x), plain(y)) for x, y in zip(pieces(one), pieces(other), strict=True)]
+    difference, size = _norms(one, other)
+    if 0 < difference < math.inf and size >= LEAST_FILL:
+        limit = min(fill_limit(one), fill_limit(other))
+        groups = _norms(one, other, 0.0, limit), _norms(one, other, limit, INFINITE)
+        if limit < INFINITE and all(math.isfinite(apart) for apart, _ in groups):
+            return max(_ratio(*group) for group in groups)
+    return _ratio(difference, size)
+
+
+def _ratio(difference: float, size: float) -> float:
+    return 0.0 if difference == 0 else difference / size if math.isfinite(difference) else math.inf
+
+
+def _norms(one: Tensor, other: Tensor, low: float = 0.0, high: float = INFINITE) -> tuple[float, float]:
+    """Of the difference of two tensors and of the larger one, of elements in a range of sizes, and of no others.
+
+    The first is inf if these are not at the same places in both.
+    """
+    norms = [_piece_norms(plain(x), plain(y), low, high) for x, y in zip(pieces(one), pieces(other), strict=True)]
     difference, *sizes = (math.hypot(*each) for each in zip(*norms, strict=True))
-    return 0.0 if difference == 0 else difference / max(sizes) if math.isfinite(difference) else math.inf
+    return difference, max(sizes)
 
 
-def _norms(one: Tensor, other: Tensor) -> tuple[float, float, float]:
-    """Of the difference of two tensors, and of both, without what is infinite; inf if that is not the same."""
+def _piece_norms(one: Tensor, other: Tensor, low: float, high: float) -> tuple[float, float, float]:
     norms = float((one - other).norm()), float(one.norm()), float(other.norm())
-    if norms[1] < INFINITE and norms[2] < INFINITE:  # so neither is NaN
+    if low == 0 and norms[1] < high and norms[2] < high:  # so neither is NaN
         return norms
-    finite = one.abs() < INFINITE
-    if not torch.equal(finite, other.abs() < INFINITE) or not torch.equal(one.isnan(), other.isnan()):
+    inside = _is_between(one, low, high)
+    if not torch.equal(inside, _is_between(other, low, high)) or not torch.equal(one.isnan(), other.isnan()):
         return math.inf, 0.0, 0.0
-    one, other = one[finite], other[finite]
+    one, other = one[inside], other[inside]
     return float((one - other).norm()), float(one.norm()), float(other.norm())
+
+
+def _is_between(tensor: Tensor, low: float, high: float) -> Tensor:
+    sizes = tensor.abs()
+    return (sizes >= low) & (sizes < high)
+
+
+def fill_limit(tensor: Tensor) -> float:
+    """The size from which on elements are what a mask was filled with; `INFINITE` if there is no such number.
+
+    >>> fill_limit(torch.tensor([0.5, 3.0, -1e9, -1e9])), fill_limit(torch.tensor([0.5, 3.0, -5.0]))
+    (10000000.0, 1e+30)
+
+    A fill value is much larger than all else, and the same wherever it stands, up to what was added to it. Several
+    masks that were added make a few of them. Large activations, on the other hand, are all different.
+    """
+    found = [numbers[numbers.abs() < INFINITE] for numbers in (plain(piece).reshape(-1) for piece in pieces(tensor))]
+    parts = [numbers for numbers in found if numbers.numel()]
+    largest = max((float(numbers.abs().max()) for numbers in parts), default=0.0)
+    if largest < LEAST_FILL:
+        return INFINITE
+    kinds: set[float] = set()
+    rest = 0.0
+    for numbers in parts:
+        is_fill = numbers.abs() >= largest * _FILL_SPREAD
+        rest = max(rest, float(numbers.masked_fill(is_fill, 0.0).abs().max()))
+        if rest * _FILL_FACTOR > largest:
+            return INFINITE
+        kinds.update(torch.unique((numbers[is_fill] / largest * _FILL_DIGITS).round()).tolist())
+    return largest * _FILL_SPREAD if rest > 0 and len(kinds) <= _MOST_FILLS else INFINITE
 
 
 def pieces(tensor: Tensor) -> tuple[Tensor, ...]:

@@ -161,18 +161,19 @@ def _difference(kept: dict[str, Any], now: dict[str, Any], rtol: float | None) -
         abs(float(number)) for number in (*kept["moments"], *now["moments"], 0.0) if math.isfinite(float(number))
     )
     for fact, name in (("sample", "elements"), ("moments", "moments")):
-        apart = [_apart(x, y) for x, y in zip(map(float, kept[fact]), map(float, now[fact]), strict=True)]
-        if max(apart, default=0.0) > allowed * size:
-            error = max(apart) / size if size else math.inf
+        pairs = zip(map(float, kept[fact]), map(float, now[fact]), strict=True)
+        error = max((_relative(x, y, size) for x, y in pairs), default=0.0)
+        if error > allowed:
             return f"its {name} differ by up to {error:.1e} (relative), allowed is {allowed:.1e}"
     return ""
 
 
-def _apart(one: float, other: float) -> float:
+def _relative(one: float, other: float, size: float) -> float:
+    """How far two numbers of a layer are apart, against its size; what fills a mask is larger than that."""
     if one == other or (math.isnan(one) and math.isnan(other)):
         return 0.0
-    apart = abs(one - other)
-    return apart if math.isfinite(apart) else math.inf
+    error = abs(one - other) / max(size, abs(one), abs(other))
+    return error if math.isfinite(error) else math.inf
 
 
 def _allowed(dtype: str) -> float:

@@ -229,6 +229,9 @@ def is_direct(matching: Matching, j: int, i: int) -> bool:
         return _are_same_source(matching, j, i)
     if donor.value(j).position != recipient.value(i).position:
         return False
+    parts = donor.leaves_bias_to_add(j), recipient.leaves_bias_to_add(i)
+    if (parts[0] and recipient.has_bias(i)) or (parts[1] and donor.has_bias(j)):
+        return False  # `matmul` of `x @ w + b` against `linear`: a part of what the other does
     return _have_equal_parents(matching, j, i)
 
 

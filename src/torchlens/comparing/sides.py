@@ -82,6 +82,22 @@ class Side:
         call = self.call(index)
         return [] if call is None else [value for _, value in argument_values(call) if value.role == "param"]
 
+    def has_bias(self, index: int) -> bool:
+        """Does a linear operation add a bias itself?"""
+        return len(self.params(index)) > 1
+
+    def leaves_bias_to_add(self, index: int) -> bool:
+        """Is it the product of `x @ weight + bias`, whose bias a later operation adds?"""
+        while not self.has_bias(index) and len(self.children[index]) == 1:
+            count = self.value(index).shape[-1] if self.value(index).shape else 1
+            (index,) = self.children[index]
+            if self.function(index) == "add":
+                constants = [self.value(p) for p in self.parents[index] if not self.comes_from_input(p)]
+                return any(value.shape.numel() == count for value in (*self.params(index), *constants))
+            if not self.is_view(index):
+                return False
+        return False
+
     def label(self, index: int) -> str:
         return self.graph.label(self.rank[index])
 
@@ -152,6 +168,15 @@ class Side:
         results = self.exact.results(value.call, self._tensors(given), changed=True)
         position = self.trace.calls[value.call].outputs.index(value)
         return results[position]
+
+    def with_param(self, index: int, region: Collection[int], param: Value, tensor: Tensor) -> Tensor | None:
+        """One value, made by the calls of a region with another parameter; None if they can't be computed."""
+        exact, new = self.exact.with_param(param, tensor), dict[int, Tensor | None]()
+        for number in sorted({self.value(i).call for i in region} - {-1}):
+            results = exact.results(number, self._tensors(new), changed=True)
+            outputs = self.trace.calls[number].outputs
+            new |= {output.index: result for output, result in zip(outputs, results, strict=True)}
+        return None if exact.kept else new.get(index)
 
     def downstream(
         self, given: Mapping[int, Tensor], fixed: Collection[int], most: int | None = None

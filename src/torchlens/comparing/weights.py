@@ -7,10 +7,13 @@ from torch import Tensor
 
 from ..capture.records import Value
 from .fingerprints import fingerprint, same_numbers
-from .layouts import relative_error
+from .layouts import best_fit, relative_error
 from .sides import Side
 
 _EQUAL = 1e-6
+
+#: A region of more operations is not computed again with another weight.
+_FEW_STEPS = 8
 
 
 def weight_notes(donor: Side, recipient: Side, j: int, i: int) -> list[str]:
@@ -25,6 +28,20 @@ def weight_notes(donor: Side, recipient: Side, j: int, i: int) -> list[str]:
             unused.remove(other)
             notes.append(_difference(donor, recipient, other, value))
     return notes + [f"{donor.name} uses {v.address}, for which {recipient.name} has nothing here" for v in unused]
+
+
+def used_transposed(side: Side, end: int, region: list[int], wanted: Tensor | None, tolerance: float) -> Value | None:
+    """The square weight of a region with whose transpose its end is as wanted; None if there is none."""
+    weights = [value for i in region for value in side.params(i)] if len(region) <= _FEW_STEPS else []
+    for value in weights:
+        tensor = side.param(value)
+        if wanted is None or tensor is None or tensor.dim() < 2 or tensor.shape[-1] != tensor.shape[-2]:
+            continue
+        made = side.with_param(end, region, value, tensor.mT)
+        found = None if made is None else best_fit(made, wanted)
+        if found is not None and found.error <= tolerance:
+            return value
+    return None
 
 
 def have_other_weights(donor: Side, recipient: Side, j: int, i: int) -> bool:

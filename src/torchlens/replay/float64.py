@@ -6,6 +6,7 @@ rounding does can't be told from a small mistake. In float64 it falls to 1e-15, 
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import torch
@@ -61,6 +62,7 @@ class Float64:
         self.kept: dict[int, str] = {}
         self.changed_since = _params_changed_since(trace)
         self._params = Recent(_PARAMETER_BYTES)
+        self._replaced: dict[int, Tensor] = {}
         #: Values that an intervention replaced, and calls that took something else: what was saved is what they were.
         self.edited = {each.value.index: each.intervention for each in trace.applied if each.call < 0}
         self.edited_calls = {each.call: each.intervention for each in trace.applied if each.call >= 0}
@@ -69,12 +71,20 @@ class Float64:
         """A value that no call made: a parameter, an input, a buffer, a constant. None if it was not saved."""
         if value.role != "param":
             return self._widened(value.saved)
+        if value.index in self._replaced:
+            return self._replaced[value.index]
         tensor = self._params.get(value.index)
         if tensor is None:
             tensor = self._widened(value.saved)
             if tensor is not None:
                 self._params.put(value.index, tensor)
         return tensor
+
+    def with_param(self, value: Value, tensor: Tensor) -> Float64:
+        """The same calls with another parameter; this one stays as it is."""
+        made = copy(self)
+        made.kept, made._replaced = {}, {**self._replaced, value.index: tensor}
+        return made
 
     def results(self, number: int, tensor_of: TensorOf, *, changed: bool = False) -> list[Tensor | None]:
         """What a call makes of the tensors that `tensor_of` gives.
