@@ -1,8 +1,9 @@
 """The hot path: one torch function mode that turns every call into a record.
 
-Read `TorchCalls.treat` in calls.py first, then `Tracer._record` and `__torch_function__`; all else serves them. What is
-done here is done for every torch call of the model, so there are no strings, no stack traces and no interpretation: see
-README.md in this folder.
+`Tracer.__torch_function__` records the common call from beginning to end, in numbered steps. Other calls go through
+`TorchCalls.treat` in calls.py, which decides what to do with a function, and then `Tracer._record`. This code runs for
+every torch call of the model, so it makes no strings and no stack traces and interprets nothing: see README.md in this
+folder.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ from .records import (
 from .rng import drawn_from
 from .tensor_memory import UNVERSIONED
 
-#: What `Identity.live` has for a tensor that it does not know.
+#: Placeholder for a tensor that `Identity.live` has no entry for.
 _UNKNOWN: tuple[Any, Any, int] = (lambda: None, None, UNVERSIONED)
 
 _NO_STATE: tuple[Any, ...] = (False, False, ())
@@ -109,13 +110,13 @@ class Tracer(TorchCalls):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Record a call of the common kind: it draws no random numbers, gives one plain tensor, and writes to nothing
-        but that.
+        """Record the common kind of call: it draws no random numbers, returns one plain tensor, and overwrites at most
+        its first argument.
 
-        `treat` does the same for all kinds of calls, in several functions; here it is written out in one piece. After
-        every large kernel the processor's caches are cold, and then it counts how much there is to be fetched again.
+        Large kernels evict the processor's caches, so every function and object that is touched here costs a cache
+        miss. That is why the steps are written out in one piece; `treat` does the same for all kinds of calls.
         """
-        # What is not of the common kind goes the long way.
+        # 1. Calls of any other kind are passed on to `treat`; metadata queries such as `x.shape` just run.
         function, identity = known_function(func), self.identity
         if (
             (types and types != TENSOR_ONLY)
@@ -130,7 +131,7 @@ class Tracer(TorchCalls):
             return self.treat(func, types, args, kwargs or NO_KWARGS)
         self.busy = True
         try:
-            # Which values are the tensors among the arguments?
+            # 2. Arguments: each tensor is replaced by the value that it holds now.
             live = identity.live
             target = args[0] if function.in_place else None
             stored: list[Any] = []
@@ -149,7 +150,7 @@ class Tracer(TorchCalls):
                     stored.append(self._stored(argument))
             stored_args = tuple(stored)
             stored_kwargs = self._stored_kwargs(kwargs) if kwargs else NO_KWARGS
-            # Observers may give it other arguments; what it will overwrite must be kept before.
+            # 3. Before the call: observers may replace arguments; a tensor about to be overwritten is kept first.
             telling = self._told_calls and self._is_asked_of(function)
             if telling:
                 args, kwargs = self._before_call(function, args, kwargs or NO_KWARGS, (stored_args, stored_kwargs))
@@ -157,7 +158,7 @@ class Tracer(TorchCalls):
             memory = identity.before_write(target) if target is not None else None
             state = _state() if is_grad_enabled() or any_autocast() or is_inference_mode_enabled() else _NO_STATE
 
-            # The call itself.
+            # 4. The call itself, timed.
             start = perf_counter_ns()
             try:
                 result = func(*args, **kwargs) if kwargs else func(*args)
@@ -168,12 +169,13 @@ class Tracer(TorchCalls):
                 raise
             time = perf_counter_ns() - start
 
-            # From where, up to the module call that it ran in.
+            # 5. The call site: code objects and instructions, up to the enclosing module call.
             frame: FrameType | None = _getframe(1)
             site: Site = ()
             while frame is not None and (code := frame.f_code) is not MODULE_BOUNDARY:
                 site += (code, frame.f_lasti)
                 frame = frame.f_back
+            # 6. A result that is not one plain tensor in memory of its own is recorded by `_after`.
             overwritten = () if target is None else stored_args[:1]
             shares = identity.shared and not function.fresh  # memory with others, perhaps
             if type(result) is not Tensor or (target is not None and result is not target) or shares:
@@ -183,7 +185,7 @@ class Tracer(TorchCalls):
                     before = (stored_args, stored_kwargs, written, overwritten, None, state)
                     return self._after(function, args, kwargs or NO_KWARGS, before, result, time, site)
 
-            # The result is a new value, kept as a lazy copy.
+            # 7. The result becomes a new value, kept as a lazy (copy-on-write) copy.
             trace = self.trace
             calls, values = trace.calls, trace.values
             value = _new_value(Value)
@@ -204,7 +206,7 @@ class Tracer(TorchCalls):
             if value.kept is None:
                 value._facts = facts_of(result)
             values.append(value)
-            # From now on the tensor is known by it.
+            # 8. From now on this tensor stands for that value, as long as its memory has this version.
             try:
                 version = result._version
             except RuntimeError:
@@ -214,7 +216,7 @@ class Tracer(TorchCalls):
             if target is not None:
                 value.address = stored_args[0].address
                 identity.after_write(target, value, False, memory)
-            # The record; then observers are told, and may answer with another tensor.
+            # 9. The record is appended. Observers are told, and may answer with another tensor for the caller.
             place = self.module_call
             fields = (function, stored_args, stored_kwargs, (value,), overwritten, place, site, time, None, state)
             calls.append(_new_record(Call, fields))

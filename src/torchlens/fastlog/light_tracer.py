@@ -1,7 +1,7 @@
-"""The light tracer: sees every torch call as the full one does, and does next to nothing about it.
+"""The light tracer: sees every torch call as the full tracer does, and records only what a rule may keep.
 
-A call is counted and its result gets a name; more happens only if someone may want it. There are no call records, no
-values, no versions of memory: what a parent is, is known by the tensor object alone.
+Each call is counted and its result gets a name; an event is made only where a rule may want it. There are no call
+records, no values and no versions of memory: parents are known by the tensor object alone.
 """
 
 from __future__ import annotations
@@ -41,11 +41,10 @@ from .events import Event, Frame, Name, Run, new_event, new_frame
 from .light_edits import LightEdits
 from .spec import check_training
 
-#: What is no parent and holds none.
+#: Types of arguments that are no parents and hold none.
 _NO_PARENTS = PLAIN | {Parameter}
 
-
-#: What is known of a tensor that is not.
+#: Placeholder for a tensor that has no name yet.
 _UNKNOWN: tuple[Any, Any, Any] = (lambda: None, None, None)
 
 #: A tensor, its name, and its shape, type and device if these were looked at.
@@ -181,7 +180,7 @@ class LightTracer(TorchCalls):
             and not (kwargs and not all_plain(kwargs.values()))
             and not (self.others or collector.stopped)
         ):
-            # Nobody wants the result. It is counted, after what is new among the arguments.
+            # 1. No rule wants the result: name the tensors that are new among the arguments, run, count the result.
             for argument in args:
                 kind = type(argument)
                 if kind is Tensor:
@@ -202,6 +201,7 @@ class LightTracer(TorchCalls):
                 return result
             finally:
                 self.busy = False
+        # 2. Calls of any other kind are passed on to `treat`; metadata queries such as `x.shape` just run.
         function = known_function(func)
         if (
             (types and types != TENSOR_ONLY)
@@ -215,6 +215,7 @@ class LightTracer(TorchCalls):
             if function is not None and function.is_metadata_query and not self.others and types in NO_SUBCLASS:
                 return func(*args, **kwargs) if kwargs else func(*args)
             return self.treat(func, types, args, kwargs or NO_KWARGS)
+        # 3. Arguments: the names of the tensors among them are the parents.
         parents: list[Name] = []
         for argument in args:
             kind = type(argument)
@@ -226,9 +227,11 @@ class LightTracer(TorchCalls):
         self.guarded = False
         self.busy = True
         try:
+            # 4. What was kept of a tensor gets its own memory before the call overwrites it. Then the call itself.
             if function.in_place and collector.kept:
                 self._before_overwriting(args[0], for_good=False)
             result = func(*args)
+            # 5. The result is counted and named; `_look` makes an event of it if a rule may want this type.
             if type(result) is Tensor:
                 tally = collector.tallies.get(function) or collector.tally_of(function, _site)
                 total = collector.total
