@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import torchlens as tl
-from torchlens.capture.functions import QUESTIONS
+from torchlens.capture.functions import METADATA_QUERIES
 
 #: What is kept must not change what is seen.
 KEPT = pytest.mark.parametrize("kept", ["all", "none"])
@@ -352,7 +352,7 @@ def asked_of(name: str, tensor: Tensor) -> None:
             continue
 
 
-@pytest.mark.parametrize("name", sorted(QUESTIONS))
+@pytest.mark.parametrize("name", sorted(METADATA_QUERIES))
 def test_a_question_is_no_missed_operation(name: str) -> None:
     def forward(self: Model, x: Tensor) -> Tensor:
         for tensor in (x * 2, (x > 0).float().to_sparse(), torch.quantize_per_tensor(x, 0.1, 0, torch.qint8)):

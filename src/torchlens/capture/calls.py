@@ -37,25 +37,25 @@ class RunProgress:
     __slots__ = ("ended",)
 
     def __init__(self) -> None:
-        self.ended = False  # what a thread that it left running does is not logged
+        self.ended = False  # a thread that the model left running is not logged any more
 
 
 class TorchCalls(TorchFunctionMode):
-    """While active, receives every torch call of this thread. Its kinds say what becomes of a call: `_record`."""
+    """While active, receives every torch call of this thread. Subclasses define `_record`."""
 
-    only_modules = False  # does it run without being active, told of module calls alone?
+    only_modules = False  # is it told of module calls only, without being an active mode?
 
     def __init__(self) -> None:
         super().__init__()
         self.progress = RunProgress()
         self.descent: list[Any] = []  # the Python functions being stepped into
-        self.busy = False  # with a call that is recorded, or that is none of the model's
-        self.guarded = True  # somebody else (another mode, a tensor subclass) might see what is done to record
+        self.busy = False  # recording a call, or running one that is not the model's
+        self.guarded = True  # another mode or a tensor subclass might see the bookkeeping
         self.others = True  # there are other modes
-        self.watchers: Callable[[Any], Iterable[Watcher]] = lambda tracer: ()  # who looks on at the dispatcher
-        self.dispatched: list[Watcher] = []  # they, in this thread
-        self.witness: Witness | None = None  # of what is not recorded
-        self.aside: list[tuple[Fallback, int]] = []  # who records meanwhile, if the tracer has stepped aside
+        self.watchers: Callable[[Any], Iterable[Watcher]] = lambda tracer: ()  # makes its dispatch modes
+        self.dispatched: list[Watcher] = []  # those of this thread
+        self.witness: Witness | None = None  # checks that nothing runs unrecorded
+        self.aside: list[tuple[Fallback, int]] = []  # what records instead while the tracer has stepped aside
         self.forward_due: Any = None  # a module call whose forward has not begun
 
     def prepare(self) -> None:
@@ -67,7 +67,7 @@ class TorchCalls(TorchFunctionMode):
         self.witness = next((mode for mode in self.dispatched if isinstance(mode, Witness)), None)
 
     def retire(self) -> None:
-        """Let everything pass from now on: somebody may still have this mode, to put it back."""
+        """Let every call pass from now on: other code may still hold this mode and put it back."""
         self.__torch_function__ = _RETIRED  # type: ignore[method-assign]
         self.aside.clear()
 
@@ -109,14 +109,14 @@ class TorchCalls(TorchFunctionMode):
         raise NotImplementedError
 
     def before_swap(self, one: Tensor, other: Tensor) -> None:
-        """Two tensors are about to exchange all that they are."""
+        """`torch.utils.swap_tensors` is about to exchange two tensors."""
         raise NotImplementedError
 
     def after_swap(self, one: Tensor, other: Tensor) -> None:
         raise NotImplementedError
 
     def enter_module(self, module: nn.Module, is_forward: bool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A module call begins. None if it is none of this model's, or only the forward of the one just begun."""
+        """A module call begins. None for another model's module, and for the forward of a call that has begun."""
         raise NotImplementedError
 
     def leave_module(self, call: Any, result: Any) -> Any:
@@ -136,7 +136,7 @@ class TorchCalls(TorchFunctionMode):
     # ---- kinds of calls -------------------------------------------------------------------------------------
 
     def treat(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Record a call, or what it is made of, or let it pass."""
+        """Record a call, step into it, or let it pass."""
         function = KNOWN.get(func) or classify(func)
         if function.treatment is not IGNORE:
             self.forget_last()
@@ -215,7 +215,7 @@ class TorchCalls(TorchFunctionMode):
         self.catch_up()
         fallback = Fallback(self)
         if not self.aside:
-            # An attribute rather than a question in the hot path; torch insists on a bound method.
+            # An attribute saves a check in the hot path; torch requires a bound method.
             self.__torch_function__ = MethodType(_pass, self)  # type: ignore[method-assign]
             push_dispatch_mode(fallback)
         self.aside.append((fallback, depth))
@@ -280,4 +280,4 @@ def _let_pass(_: object, func: Any, types: Any, args: Sequence[Any] = (), kwargs
     return func(*args, **(kwargs or {}))
 
 
-_RETIRED = MethodType(_let_pass, object())  # torch insists on a bound method; one of the tracer's would be a cycle
+_RETIRED = MethodType(_let_pass, object())  # a bound method of the tracer itself would be a cycle

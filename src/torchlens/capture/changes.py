@@ -103,7 +103,7 @@ def between(begin: Callable[[FrameType], None], body: Callable[[], T], end: Call
 
 
 def begin_or_undo(run: Changes, frame: FrameType | None = None) -> None:
-    """Begin a run that somebody else will end."""
+    """Begin a run that the caller will end."""
     try:
         run.begin(frame)
     except BaseException:
@@ -146,7 +146,7 @@ def _heal() -> None:
 
 
 def _undo_all() -> None:
-    """In a child process: whatever thread made a change is not there, or has other things to do."""
+    """In a forked child process, where the threads that made the changes do not exist."""
     global _lock
     _lock = threading.RLock()  # another thread may have held it
     for run in list(_running):
@@ -157,7 +157,7 @@ def _undo_all() -> None:
 
 
 class Switch:
-    """Is a stand-in in use? Where one is kept beyond its time, it does what the original does, and no more."""
+    """Is a stand-in in use? One that is kept after its capture only does what the original does."""
 
     __slots__ = ("on",)
 

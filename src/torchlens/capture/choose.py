@@ -54,7 +54,7 @@ class Chooser(Observer):
         self.undecided: dict[Predicate, dict[int, OpInProgress]] = {}  # to be asked again when the graph is known
         self._raw: set[int] = set()  # kept, not yet transformed or written
         self._types: dict[str, Answer] = {}  # where the type decides
-        self._returned: dict[int, list[Result]] = {}  # the calls that returned each value
+        self._returned: dict[int, list[Result]] = {}  # by value: the module calls that returned it
 
     # ---- what capture tells ---------------------------------------------------------------------------------
 

@@ -51,7 +51,7 @@ class Unseen(NamedTuple):
     holds: bool  # does it hold some already? A generator may have yet to compute what it gives
 
 
-#: So many objects are looked into, of what a model takes or returns.
+#: At most this many objects are searched, of what a model takes or returns.
 _MOST = 100_000
 _RUNNING = (GeneratorType, CoroutineType, AsyncGeneratorType)
 
@@ -267,7 +267,7 @@ def put_in(result: Any, tensors: Mapping[int, Tensor]) -> Any:
 
 
 def fresh_copy(thing: Any) -> Any:
-    """The same with its own tensors, so that what a model does to them stays without consequence."""
+    """The same with its own tensors, so that nothing a model does to them is seen by the caller."""
     copies: dict[int, Tensor] = {}
 
     def own(tensor: Tensor) -> Tensor:

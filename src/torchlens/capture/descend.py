@@ -20,7 +20,7 @@ def _never(*args: Any, **kwargs: Any) -> bool:
     return False
 
 
-_QUESTIONS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
+_OVERRIDE_CHECKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 
 
 #: By what an `import` inside a function knows where it is: it does not ask `__missing__`.
@@ -28,13 +28,13 @@ _FOR_IMPORTS = ("__name__", "__package__", "__spec__", "__path__")
 
 
 class _TwinGlobals(dict[str, Any]):
-    """The globals of a module as seen by a twin: live, but with the override questions answered.
+    """The globals of a module as seen by a twin: live, but with override checks that return False.
 
     Not a snapshot: a model may patch functions of that module, and its twin must see the patch as well.
     """
 
     def __init__(self, real: dict[str, Any]) -> None:
-        super().__init__(dict.fromkeys(_QUESTIONS, _never), __builtins__=builtins)
+        super().__init__(dict.fromkeys(_OVERRIDE_CHECKS, _never), __builtins__=builtins)
         self.update({name: real[name] for name in _FOR_IMPORTS if name in real})
         self.real = real
 
@@ -55,7 +55,7 @@ class _Through:
 
 
 #: `torch` as seen by functions that ask by its full name, as those of `nn.init` do.
-_OVERRIDES = _Through(torch.overrides, **dict.fromkeys(_QUESTIONS, _never))
+_OVERRIDES = _Through(torch.overrides, **dict.fromkeys(_OVERRIDE_CHECKS, _never))
 _TORCH = _Through(torch, overrides=_OVERRIDES)
 
 _globals: dict[tuple[int, bool], _TwinGlobals] = {}
@@ -77,10 +77,10 @@ def twin(function: FunctionType) -> FunctionType:
 
 
 def _twin_cell(cell: CellType, owner: FunctionType) -> CellType:
-    """A decorator keeps the function that asks the question in a closure: give the twin a twin of that."""
+    """A decorator keeps the function that makes the check in a closure: give the twin a twin of that."""
     try:
         inner = cell.cell_contents
     except ValueError:  # an empty cell
         return cell
-    asks = isinstance(inner, FunctionType) and not set(_QUESTIONS).isdisjoint(inner.__code__.co_names)
+    asks = isinstance(inner, FunctionType) and not set(_OVERRIDE_CHECKS).isdisjoint(inner.__code__.co_names)
     return CellType(twin(inner)) if asks and inner is not owner else cell

@@ -1,4 +1,4 @@
-"""A second pair of eyes: see what happens at the dispatcher, below everything that Python can see.
+"""See what happens at the dispatcher, below everything that Python can see.
 
 The tracer sees public torch calls. Whatever they do arrives here while the tracer is busy with them. An operation that
 arrives at any other time was made by something that the tracer can't see (TorchScript, a C++ extension). `Fallback`
@@ -29,7 +29,7 @@ from .._torch import (
     no_torch_function,
 )
 from .containers import flat_tensors
-from .functions import QUESTIONS
+from .functions import METADATA_QUERIES
 
 if TYPE_CHECKING:
     from .calls import TorchCalls
@@ -65,7 +65,7 @@ class MissedOperation:
 
 @dataclass(frozen=True)
 class UnknownTensor:
-    """A tensor that came to be in the forward pass, nobody saw how, and that an operation used."""
+    """A tensor that was made during the forward pass by no recorded call, and that an operation used."""
 
     shape: tuple[int, ...]
     file: str
@@ -172,7 +172,7 @@ class Witness(Watcher):  # type: ignore[no-untyped-call]
         from_data = all(self.origins.is_made(tensor) for tensor in used) or name == "aten.lift_fresh.default"
         if from_data and isinstance(result, Tensor):  # made from Python's data: a source, and in the log as such
             self.origins.add_made(result)
-        elif used and name not in EXPLAINED and name.split(".")[1] not in QUESTIONS:
+        elif used and name not in EXPLAINED and name.split(".")[1] not in METADATA_QUERIES:
             self.found.missed.append(MissedOperation(name, *user_line()))
 
 

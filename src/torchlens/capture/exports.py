@@ -27,7 +27,7 @@ class Exports:
     def __init__(self, keeper: Keeper, mirrors: dict[int, tuple[int, int]], unversioned: set[int]) -> None:
         self.keeper = keeper
         self.mirrors = mirrors  # filled here, read by `Writes`
-        self.unversioned = unversioned  # storages with an alias whose writes are not counted, such as x.data
+        self.unversioned = unversioned  # storages with an alias, such as x.data, whose writes are not counted
         self.exposed: set[int] = set()  # storages that were handed out
         self.shared: set[int] = set()  # storages over memory that came from outside
         self.by_pointer: dict[int, Export] = {}  # by the address of the tensor's first element

@@ -1,4 +1,4 @@
-"""Follow the tensors of a forward pass into autograd, for those who ask for gradients or want to train.
+"""Follow the tensors of a forward pass into autograd, when gradients or training are asked for.
 
 Two things are noted of every tensor that requires a gradient: where in the autograd graph it stands (so that its
 gradient can be had later, see gradients.py), and the tensor itself, so that a loss can be computed from it.

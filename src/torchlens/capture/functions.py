@@ -70,8 +70,8 @@ class Function:
         self.func = func  # None for what no call made: a model output, a change through an alias
         self.treatment = treatment
         self.layer_type = name.replace("_", "").lower()
-        self.may_be_operator = name.strip("_") in OPERATORS.values()  # of the language, such as `+`
-        self.check: Callable[[Any, Any], None] | None = None  # of one from a file: raises if a call is not safe
+        self.may_be_operator = name.strip("_") in OPERATORS.values()  # is there a Python operator for it, such as `+`?
+        self.check: Callable[[Any, Any], None] | None = None  # if a file named it: raises for an unsafe call
         self.twin: FunctionType | None = None
         self.written: Written | None = None  # which arguments it overwrites
         self.reshapes = name in _RESHAPES  # overwrites a tensor's geometry, not its memory
@@ -79,20 +79,20 @@ class Function:
         self.reads = name in _READS  # turns a tensor into a Python value
         self.fresh = name in _FRESH  # its result lies in new memory, always
         self.communicates = False  # with other processes
-        self.foreign = False  # an operator of somebody else's: it may write where its schema does not say so
+        self.foreign = False  # a third-party operator: it may write to arguments that its schema does not declare
         self.uncounted = name in _UNCOUNTED  # lets two tensors share memory without counting each other's writes
-        self.brings_in = name in _BRINGS_IN  # makes a tensor of data that are not torch's, or in memory that is not
+        self.brings_in = name in _BRINGS_IN  # makes a tensor from data or memory outside torch
         self.reaches_beyond = name in _REACHES_BEYOND  # depends on memory that its argument does not show
         self.escapes = name in ESCAPES  # hands out the memory, so that later writes are invisible
         self.touches_memory = self.escapes or self.reaches_beyond
         self.switch: tuple[int, str] | None = None  # the argument without which it overwrites and draws nothing
-        self.simple = False  # nothing of the above needs to be thought of, unless it is switched on
-        self.in_place = False  # nothing but that it overwrites its first argument, which it mostly returns
+        self.simple = False  # none of the above applies, unless `switch` is on
+        self.in_place = False  # simple, except that it overwrites its first argument
         self.lasts = True  # as long as torch does
         self.is_metadata_query = False  # such as x.dim(): returns no tensor, calls no function, is not recorded
 
     def is_on(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """Does this call overwrite what the function can overwrite, draw random numbers if it can?"""
+        """Does this call do what the function does only if `switch` is on: overwrite arguments, draw random numbers?"""
         return self.switch is None or bool(argument(args, kwargs, *self.switch))
 
     def __deepcopy__(self, memo: Any) -> Function:
@@ -155,7 +155,7 @@ def _described(func: Any) -> Function:
         return _property(func, name)
     if name in _OPAQUE:
         return Function(name, func, Treatment.OPAQUE)
-    if name in QUESTIONS:
+    if name in METADATA_QUERIES:
         return Function(name, func, Treatment.IGNORE)
     function = Function(name, func)
     if isinstance(func, FunctionType) and name not in _ONE_CALL and not function.escapes:
@@ -209,12 +209,11 @@ OPERATORS = {
     for prefix in ("", "i")
 }
 
-# Properties that give (or take) a tensor; all others, such as .shape, are questions.
+# Properties that return (or take) a tensor; all others, such as .shape, are metadata queries.
 TENSOR_PROPERTIES = {"data", "grad", "T", "mT", "H", "mH", "real", "imag"}
 
-# Questions about a tensor that models ask often. Any function that returns no tensor is left out of the log;
-# these are only spared the bookkeeping.
-QUESTIONS = {
+# Common metadata queries. Any function that returns no tensor is left out of the log; these skip the bookkeeping, too.
+METADATA_QUERIES = {
     "__dlpack_device__", "__hash__", "__len__", "_assert", "_assert_async", "_is_view", "can_cast", "dense_dim",
     "device", "dim", "dim_order", "element_size", "get_default_dtype", "get_device", "has_names", "is_coalesced",
     "is_complex", "is_conj", "is_contiguous", "is_distributed", "is_floating_point", "is_inference", "is_neg",
@@ -230,7 +229,7 @@ _OPAQUE = {
     "register_post_accumulate_grad_hook",
 }  # fmt: skip
 
-# Written in Python, but one call to whoever reads the log.
+# Written in Python, but shown as one call in the log.
 _ONE_CALL = {"__deepcopy__", "grad"}
 
 ESCAPES = {
@@ -246,16 +245,16 @@ _TORCHS_OWN = {
     "_c10d_functional", "_c10d_functional_autograd", "aten", "c10d", "fsdp", "mkldnn", "onednn", "prims", "quantized",
     "torchvision",
 }  # fmt: skip
-# They go by the memory behind a tensor, whatever part of it the tensor itself shows.
+# They read the storage behind a tensor, not only the part that the tensor covers.
 _REACHES_BEYOND = {"as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter"}
 
-# They give the memory itself, of which nobody knows whether it is read.
+# They return the storage itself: whether it is read is unknown.
 _RAW_MEMORY = {"_typed_storage", "storage", "untyped_storage"}
 
 # The model may have caught what a call raised.
 RAISED = "raised"
 
-# Events of which nobody knows what the model made of them.
+# Events after which it is unknown what the model did with the value.
 HIDDEN_READS = {RAISED, *_RAW_MEMORY}
 
 _READS = {

@@ -1,8 +1,8 @@
-"""What the backward passes through a logged forward pass bring to light.
+"""The backward passes through a logged forward pass, and the gradients they compute.
 
 Hooks on autograd's nodes, and on the leaves among the inputs, hand each gradient to `Gradients` and note when each node
 began and ended. They refer to it weakly: neither keeps the other alive, and when the log is dropped the hooks are taken
-away. Nothing is hung on the model's own tensors.
+away. Nothing is registered on the model's own tensors.
 
 A node is hooked twice. A hook on its output sees the gradient also when a backward pass ends there, as in
 `torch.autograd.grad(loss, tensor)`. A hook on the node itself sees, just before it runs, what the user's own hooks have

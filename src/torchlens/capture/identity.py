@@ -53,7 +53,7 @@ class _Inner(NamedTuple):
 
 
 class Identity:
-    """Knows every tensor of a forward pass by its latest value."""
+    """Maps every tensor of a forward pass to its latest value."""
 
     def __init__(
         self,
@@ -69,21 +69,21 @@ class Identity:
         self.observers = observers
         self.untold: list[tuple[Value, Tensor]] | None = [] if observers else None  # new values, to tell them of
         self.grad_fns_to_read = MOST_GRAD_FNS
-        self.watchful = False  # a tensor's version does not tell whether it has changed, or others look on
+        self.watchful = False  # versions do not suffice to see changes, or other modes are active
         self.synthesize = synthesize
         self.below = False  # at the dispatcher, where a tensor has no history yet
         self.live: dict[int, tuple[ref[Tensor], Value, int]] = {}
         self.unversioned: set[int] = set()  # storages with an alias whose writes are not counted, such as x.data
         self.writes = Writes()
         self.exports = Exports(keeper, self.writes.mirrors, self.unversioned)
-        self.exposed, self.shared = self.exports.exposed, self.exports.shared  # asked for often
+        self.exposed, self.shared = self.exports.exposed, self.exports.shared  # for quick access
         self.unedited: dict[int, tuple[ref[Tensor], Value]] = {}  # tensors whose value another one holds now
         self.origins: Origins | None = None  # of the tensors that no recorded call made
-        self.inner: dict[int, _Inner] = {}  # tensors that others hold, by id and by storage
+        self.inner: dict[int, _Inner] = {}  # tensors that wrapper tensors hold, by id and by storage
         self.aliases = AliasIndex()
         self.bound = self.aliases.pending  # every entry of `live` there ever was
         self.model_tensors = ModelTensors(tensors_by_id, trace, keeper)
-        self.unwritten_params = self.model_tensors.unwritten_params  # they get into `live` when need be
+        self.unwritten_params = self.model_tensors.unwritten_params  # moved to `live` when written to
         for tensor, value in self.model_tensors.other_params:
             self.bind_param(tensor, value)
 
@@ -121,7 +121,7 @@ class Identity:
         address: str | None = None,
         fresh: bool = False,
     ) -> Value:
-        """Record that `tensor` now holds a new value; `fresh` if nobody else can have its memory."""
+        """Record that `tensor` now holds a new value; `fresh` if nothing else shares its memory."""
         grad_fn = None
         if tensor.requires_grad:
             grad_fn = self.grad_fn_of(tensor)
@@ -307,7 +307,7 @@ class Identity:
             self.live[id(tensor)] = (entry[0], value, entry[2] + 1)
 
     def before_swap(self, one: Tensor, other: Tensor) -> None:
-        """Two tensors are about to exchange all that they are."""
+        """`torch.utils.swap_tensors` is about to exchange two tensors."""
         for tensor in (one, other):
             self.value_of(tensor)
             self.before_write(tensor)
@@ -319,7 +319,7 @@ class Identity:
         self.bind(other, first)
 
     def look_again(self, tensor: Tensor) -> None:
-        """Something may have written to `tensor` without saying so."""
+        """Something may have written to `tensor` without being recorded."""
         value = self.current(tensor)
         if value is not None and value.role != "param" and differ(self.exports.content(value), tensor):
             self._changed(tensor, value)

@@ -1,4 +1,4 @@
-"""Keep a value without copying it, and make of it what the user wants to have."""
+"""Keep a value without copying it, and apply the user's transform to it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ValueSink(Protocol):
 class Keeper:
     """Keeps what tensors hold now, whatever happens to them later.
 
-    Memory that this forward pass allocated is shared, copy-on-write: torch gives the first writer a copy of its own.
+    Memory that this forward pass allocated is shared, copy-on-write: torch gives the first writer its own copy.
     Foreign memory must stay where it is, since raw pointers into it may exist (a NumPy view of an input, a captured
     graph over parameters), so a value in it is copied at once; and so is one on a device on which torch
     promises no such sharing.

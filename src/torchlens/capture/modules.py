@@ -50,7 +50,7 @@ def named_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
 
 def _add_modules(module: nn.Module, address: str, above: tuple[int, ...], found: list[tuple[str, nn.Module]]) -> None:
     module = inside_compiled(module)
-    if id(module) in above:  # a module that has a parent of its own as a submodule
+    if id(module) in above:  # a module that is registered inside itself
         return
     found.append((address, module))
     children = module._modules
@@ -103,7 +103,7 @@ class WatchedHere:
 
 
 def watchers_here() -> list[ModuleWatcher]:
-    """Whom the calls that this thread makes are reported to."""
+    """The watchers that module calls of this thread are reported to."""
     return _watchers.here
 
 
@@ -175,7 +175,7 @@ MODULE_BOUNDARY = StandIn.__call__.__code__
 
 
 class _Nobody(nn.Module):
-    """Whose calls are reported by a stand-in that is out of use: they are of no model's."""
+    """What a stand-in that is out of use reports to: nothing."""
 
 
 _NOBODY = _Nobody()

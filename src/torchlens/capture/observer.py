@@ -1,7 +1,7 @@
-"""The one seam through which others take part in a capture.
+"""The protocol through which other parts of the package take part in a capture.
 
-Capture tells observers what happens, as it happens, and hands on what they answer. It knows nothing else of them:
-which values are kept, what is known of autograd, what fastlog records and how values are edited all stand behind it.
+Capture tells observers what happens, as it happens, and uses what they answer. It knows nothing else about them:
+choosing values to keep, following autograd, fastlog and interventions are all observers.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Observer:
         return True
 
     def value(self, value: Value, tensor: Tensor, module_call: int) -> Tensor | None:
-        """A value has come to be, in the module call at this place (-1: outside of all). `tensor` holds it now.
+        """A value was made, in the module call at this place (-1: outside of all). `tensor` holds it now.
 
         The call that made it, if there is one, is already recorded. Parameters are not shown.
         """
@@ -66,7 +66,7 @@ class Observer:
         return None
 
     def before_write(self, tensor: Tensor) -> None:
-        """The memory of `tensor` is about to be overwritten, or to be handed out to somebody who may."""
+        """The memory of `tensor` is about to be overwritten, or handed out to code that may overwrite it."""
 
     def module_enter(self, call: ModuleCall, place: int, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """A module call begins; it is at this place in `Trace.module_calls`."""

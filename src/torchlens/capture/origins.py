@@ -1,8 +1,8 @@
 """Where do the tensors come from that no recorded call made?
 
-A constant that existed before the forward pass, and data brought in from Python or NumPy, are sources by right. A
-tensor that came to be in the forward pass in any other way was computed by something that nobody saw, in a thread of a
-foreign library for instance: everything that is logged from there on is right, but what went before is missing.
+A constant that existed before the forward pass, and data brought in from Python or NumPy, are true sources. A
+tensor that was made during the forward pass in any other way was computed by something that capture can't see, such as
+a thread of another library: everything that is logged from there on is right, but what went before is missing.
 
 What is new is told from what is old by the garbage collector. While a capture runs it collects only its youngest
 objects, and puts those that are left at the end of its middle generation (surroundings.py). A marker at the end of that
@@ -38,7 +38,7 @@ _MOST_HELD = 64 * 2**20
 #: Numbers of which Python has but one object each.
 _SMALL_INTEGERS = range(-5, 257)
 
-#: The constructors of old, which nobody is told of, by what they make.
+#: The legacy constructors, whose calls no mode sees, by the dtype they make.
 _CONSTRUCTORS = {
     torch.bfloat16: "BFloat16Tensor", torch.bool: "BoolTensor", torch.float16: "HalfTensor",
     torch.float32: "FloatTensor", torch.float64: "DoubleTensor", torch.int8: "CharTensor", torch.int16: "ShortTensor",
@@ -80,7 +80,7 @@ class Origins:
         return "collections", id(self)
 
     def make(self) -> None:
-        """What comes to be from now on is new."""
+        """Every tensor made from now on counts as new."""
         if self._before_collection not in gc.callbacks:
             gc.collect(0)
             self._marker = []
@@ -128,7 +128,7 @@ class Origins:
             self._judge()
 
     def report(self, trace: Trace) -> None:
-        """Tell of what is of unknown origin. The forward pass is over."""
+        """Warn about tensors of unknown origin. The forward pass is over."""
         self._judge()
         for unknown in self._found:
             trace.warnings.append(f"{unknown}; it is logged as a 'source'")
@@ -148,7 +148,7 @@ class Origins:
                 self._found[UnknownTensor(tuple(facts_of(each.tensor)[0]), *each.where, why)] = None
 
     def _why(self, used: _Used, is_new: bool) -> str | None:
-        """What is there to be said of a tensor that an operation used; None if it is a source by right."""
+        """What to say about a tensor that an operation used; None if it is a true source."""
         if used.history:
             return UNSEEN if is_new else BEFORE
         if is_new and lies_outside(used.tensor):

@@ -1,4 +1,4 @@
-"""What a forward pass leaves behind: flat, dumb records.
+"""What a forward pass leaves behind: flat records without behaviour.
 
 Capture appends to these lists and does nothing else; all meaning is added later, from them alone. Records refer
 to each other by position (`Value.call` is an index into `Trace.calls`), so there are no reference cycles and

@@ -84,7 +84,7 @@ def class_like(base: T, type_name: str, names: tuple[str, ...] = ()) -> T:
 
 
 def type_name_of(thing: Any) -> str:
-    """The full name of an object's class, be it one that only stands for it."""
+    """The full name of an object's class, or of the class that a stand-in has in its place."""
     kind = type(thing)
     name: str = getattr(kind, "__type_name__", None) or f"{kind.__module__}.{kind.__qualname__}"
     return name

@@ -88,7 +88,7 @@ class Tracer(TorchCalls):
         self._told_calls = tuple([observer for observer in observers if not observer.only_modules])
         asked = [observer.modules_asked for observer in observers]
         self._told_modules = set().union(*[range(len(modules)) if each is None else each for each in asked])
-        self._asked: dict[Function, bool] = {}  # must anybody be told of calls of a function?
+        self._asked: dict[Function, bool] = {}  # must an observer be told of calls of this function?
         self._asked_before = [o for o in self._told_calls if type(o).before_call is not Observer.before_call]
         self.identity = Identity(trace, tensors_by_id, keeper, self._synthesize, self._told_calls)
         self.module_call = -1  # place of the running one in trace.module_calls
@@ -262,7 +262,7 @@ class Tracer(TorchCalls):
     def _before(
         self, function: Function, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> tuple[Sequence[Any], Mapping[str, Any], _Before]:
-        """What must be known of a call before it runs; with the arguments that it is to get."""
+        """What must be recorded before a call runs; with the arguments that it is to get."""
         identity = self.identity
         written: tuple[Tensor, ...] = ()
         overwritten: tuple[Value, ...] = ()

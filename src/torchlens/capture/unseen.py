@@ -73,7 +73,7 @@ def tracers_here(is_ours: IsOurs) -> list[Any]:
 
 
 def _dispatch_mode_entered(enter: Callable[..., Any], tracers_here: Tracers) -> Callable[..., Any]:
-    """From now on the model watches the dispatcher: what a capture does itself must not reach it."""
+    """The model enters its own dispatch mode, which must not see what the capture does."""
 
     @wraps(enter)
     def entered(mode: Any) -> Any:

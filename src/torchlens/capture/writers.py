@@ -34,7 +34,7 @@ def first(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
 
 
 def written_by_builtin(name: str, switch: Place | None) -> Written | None:
-    """For a function of torch's that is not written in Python. What it takes as `out` it writes to in any case."""
+    """For a torch function that is not written in Python. What it takes as `out` it writes to in any case."""
     places: set[Place] = set()
     for schema in schemas_of(f"aten::{name}"):
         declared, out = written_places(schema)
