@@ -1,8 +1,8 @@
 """Step into torch functions that are written in Python.
 
 `F.relu` and its like reach a torch function mode as one call, because their first line asks whether anyone
-overrides them. To log the calls they make inside, run a twin of the function for which that question is answered
-with no. The twin shares the code; only its global names are looked up through a thin layer.
+overrides them. To log the calls they make inside, run a twin of the function for which that check returns
+False. The twin shares the code; only its global names are looked up through a thin layer.
 """
 
 from __future__ import annotations

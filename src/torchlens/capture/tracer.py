@@ -531,7 +531,7 @@ class Tracer(TorchCalls):
     def enter_module(
         self, module: nn.Module, is_forward: bool, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> ModuleCall | None:
-        """A module call begins. None if it is none of this model's, or only the forward of the one just begun."""
+        """A module call begins. None for another model's module, and for the forward of a call that has begun."""
         number = self.module_numbers.get(id(module))
         if number is None:
             return None
