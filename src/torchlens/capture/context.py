@@ -26,7 +26,7 @@ class OpInProgress:
     def __init__(self, trace: Trace, value: Value, module_call: int) -> None:
         self._trace = trace
         self._value = value
-        self._module_call = module_call  # the running one; place in Trace.module_calls
+        self._module_call = module_call  # the running one; index in Trace.module_calls
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -48,7 +48,7 @@ class OpInProgress:
 
     @property
     def output_index(self) -> int | None:
-        """Place in the tuple or list that the call returned."""
+        """Position in the tuple or list that the call returned."""
         return self._value.position
 
     # ---- the tensor -----------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ class AutogradNode(NamedTuple):
     """One node of the autograd graph."""
 
     name: str
-    call: int  # the torch call that made it, a place in Trace.calls; -1 for what was there before
+    call: int  # the torch call that made it, an index in Trace.calls; -1 for what was there before
     next: tuple[int, ...]  # the nodes that it hands gradients to
     saved: tuple[SavedForBackward, ...] | None  # None where torch does not tell
     param: str | None  # the address of the parameter whose gradient it accumulates

@@ -122,10 +122,10 @@ class Value:
         grad_fn: str | None,
         kept: Tensor | Stored | None,
     ) -> None:
-        self.index = index  # place in Trace.values (of a parameter: in Trace.params)
+        self.index = index  # index in Trace.values (of a parameter: in Trace.params)
         self.role = role
-        self.call = call  # place in Trace.calls, -1 for none
-        self.position = position  # place in the tuple or list that the call returned
+        self.call = call  # index in Trace.calls, -1 for none
+        self.position = position  # position in the tuple or list that the call returned
         self.address = address  # of a buffer or parameter, in the model; of an input or output, in its container
         self._facts = facts  # shape, type and device; None if the saved tensor can tell
         self.grad_fn = grad_fn  # class name, or UNREAD; "" for a leaf that requires grad; None when none is required
@@ -212,7 +212,7 @@ class Call(NamedTuple):
     kwargs: Mapping[str, Any]
     outputs: tuple[Value, ...]  # returned tensors, then those written but not returned
     written: tuple[Value, ...]  # the values, among the arguments, that the call overwrote
-    module_call: int  # place in Trace.module_calls
+    module_call: int  # index in Trace.module_calls
     site: Site
     time: int  # nanoseconds
     rng: Tensor | Stored | None  # the generator's state before the call, if it draws random numbers
@@ -230,9 +230,9 @@ class ModuleCall:
     def __init__(
         self, module: int, number: int, parent: int, site: Site, start: int, entered: tuple[Value, ...]
     ) -> None:
-        self.module = module  # place in Trace.modules
+        self.module = module  # index in Trace.modules
         self.number = number  # first call is 1
-        self.parent = parent  # place in Trace.module_calls, -1 for the outermost
+        self.parent = parent  # index in Trace.module_calls, -1 for the outermost
         self.site = site
         self.start = start  # the calls made inside are Trace.calls[start:stop]
         self.stop = start
@@ -291,9 +291,9 @@ class Intervention(NamedTuple):
 class Applied(NamedTuple):
     """One time that an edit was applied."""
 
-    intervention: int  # place in Trace.interventions
+    intervention: int  # index in Trace.interventions
     value: Value  # what was edited; along an edge, what one call takes from it
-    call: int  # along an edge: that call, a place in Trace.calls; otherwise -1
+    call: int  # along an edge: that call, an index in Trace.calls; otherwise -1
     before: Tensor | Stored | None
     after: Tensor | Stored | None
 

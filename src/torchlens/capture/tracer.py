@@ -91,7 +91,7 @@ class Tracer(TorchCalls):
         self._asked: dict[Function, bool] = {}  # must an observer be told of calls of this function?
         self._asked_before = [o for o in self._told_calls if type(o).before_call is not Observer.before_call]
         self.identity = Identity(trace, tensors_by_id, keeper, self._synthesize, self._told_calls)
-        self.module_call = -1  # place of the running one in trace.module_calls
+        self.module_call = -1  # index of the running one in trace.module_calls
         self.module_numbers = {id(module): number for number, module in enumerate(modules)}
         self.call_counts = [0] * len(modules)
         self.below = False  # recording what was seen at the dispatcher
