@@ -400,7 +400,7 @@ def test_wrong_commands_to_extract(photos: Path, capsys: pytest.CaptureFixture[s
         (["--part", "2/2"], 2, "the last is (n - 1, n)"),
         (["--layers", "relu_7"], 1, "relu_7"),
         (["--reduce", "maen"], 2, "did you mean 'mean'"),
-        (["--data", "nowhere"], 2, "is not a folder"),
+        (["--data", "nowhere"], 2, "'nowhere' does not exist; give a folder"),
     ]:
         assert main([*command, *more]) == code
         assert message in capsys.readouterr().err

@@ -95,9 +95,9 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
         r"the layers \(relu_1 is not asked for now; add is not asked for now\)",
     ),
     "order of layers": ({"layers": LAYERS[::-1]}, r"the layers \(in another order\)"),
-    "batch": ({"batch_size": 2}, r"the batch size \(4 there, 2 now\)"),
+    "batch": ({"batch_size": 2}, r"What differs: the batch size \(4 there, 2 now\)"),
     "shards": ({"shard_rows": 4}, r"the rows in a shard \(8 there, 4 now\)"),
-    "reduction": ({"reduce": {"conv": tl.reduce.mean()}}, r"reduce of conv: '' there, 'mean\(dim=None\)' now"),
+    "reduction": ({"reduce": {"conv": tl.reduce.mean()}}, r"reduce of conv: none there, mean\(dim=None\) now"),
     "seed": ({"random_seed": 3}, r"the random seed \(0 there, 3 now\)"),
     "errors": ({"on_error": "skip"}, r"on_error= \(raise there, skip now\)"),
 }
@@ -151,6 +151,8 @@ def test_a_first_batch_in_which_a_sample_raises(tmp_path: Path) -> None:
 def test_rows_that_are_not_there_are_named(tmp_path: Path) -> None:
     store = extract(tmp_path / "acts", part=(0, 2))
     assert not store.is_complete and store.missing == [1] and store.missing_rows == [range(8, 16)]
+    assert repr(store) == "Store of Network: 4 layers, 20 rows, 8 of them missing"
+    assert extract(tmp_path / "first", shard_rows=4, part=(0, 4)).missing_rows == [range(4, 16)]
     assert store["head"][0:8].shape == (8, 5)
     with pytest.raises(
         tl.StoreError, match=r"2 of 4 rows not there yet: 8-9; the call that began the store resumes it"
@@ -188,6 +190,10 @@ def test_models_that_can_not_be_extracted_from(tmp_path: Path) -> None:
         extract(tmp_path / "acts", model=network().train())
     with pytest.raises(tl.ArgumentError, match="an nn.Module, or a function that makes one"):
         tl.extract(3, images(), "conv", tmp_path / "acts")  # type: ignore[arg-type]
+    with pytest.raises(tl.ArgumentError, match=r"called without arguments to make the model \(missing a required"):
+        extract(tmp_path / "acts", model=lambda x: x)
+    with pytest.raises(tl.ArgumentError, match=r"layers is empty: name modules or operations, such as"):
+        extract(tmp_path / "acts", layers=[])
     with pytest.raises(tl.LayerNotFoundError, match="'con'|relu_7|conv"):
         extract(tmp_path / "acts", layers=["relu_7"])
     assert not (tmp_path / "acts").exists()
@@ -200,6 +206,15 @@ def test_samples_that_are_not_along_the_first_dimension(tmp_path: Path, batch_si
         tl.extract(Crowd(), x, "add", tmp_path / "acts", batch_size=batch_size)
     store = tl.extract(Crowd(), x, "add", tmp_path / "acts", batch_size=batch_size, reduce=torch.t)
     assert np.array_equal(store["add"][:], x + 1)
+
+
+def test_a_resumed_run_says_what_is_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    extract(tmp_path / "acts", part=(0, 2))
+    capsys.readouterr()
+    extract(tmp_path / "acts", progress=True)
+    assert "resumed: 12 of 20 rows are there already, and are not computed again" in capsys.readouterr().err
+    extract(tmp_path / "acts", progress=True)
+    assert "all rows are there already: nothing is left to do" in capsys.readouterr().err
 
 
 def test_numbers_too_large_for_half_precision(tmp_path: Path) -> None:
@@ -217,9 +232,11 @@ def test_models_that_draw_are_reproducible(tmp_path: Path) -> None:
     x = torch.rand(12, 4)
     for name in ("one", "two"):
         torch.rand(3)
-        tl.extract(model, x, "dropout", tmp_path / name, batch_size=2, shard_rows=4, part=(0, 2))
+        with pytest.warns(UserWarning, match=r"1 \(Dropout\) is in training mode, so random values are zeroed"):
+            tl.extract(model, x, "dropout", tmp_path / name, batch_size=2, shard_rows=4, part=(0, 2))
         torch.rand(5)
-        tl.extract(model, x, "dropout", tmp_path / name, batch_size=2, shard_rows=4)
+        with pytest.warns(UserWarning, match="Dropout"):
+            tl.extract(model, x, "dropout", tmp_path / name, batch_size=2, shard_rows=4)
     assert not filecmp.dircmp(tmp_path / "one", tmp_path / "two").diff_files
     assert files(tmp_path / "one") == files(tmp_path / "two")
 

@@ -56,8 +56,11 @@ def announce(begun: Begun, where: str, shown: Progress) -> None:
     shown.say(f"{plan}\n\tto {where}{free}")
     if begun.left_out:
         shown.say(f"\tof each sample, the last {counted(begun.left_out, 'part')} can't be given to the model")
-    if begun.done:
-        shown.say(f"\tresumed: {counted(begun.done_rows, 'row')} are there already")
+    if begun.done and begun.done_rows == plan.count:
+        shown.say("\tall rows are there already: nothing is left to do")
+    elif begun.done:
+        total = f" of {plan.count:,}" if plan.count is not None else ""
+        shown.say(f"\tresumed: {begun.done_rows:,}{total} rows are there already, and are not computed again")
         if begun.replays:
             shown.say("\tthe inputs are an iterable, which is read again from its beginning")
     shown.begin(plan.count, begun.done_rows)

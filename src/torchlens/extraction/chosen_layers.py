@@ -47,7 +47,7 @@ def resolve_layers(
     """The values that the selectors mean, in the order in which they were asked for."""
     selectors = Selection.checked(layers, "layers").selectors
     if not selectors:
-        raise ArgumentError("layers: nothing is asked for")
+        raise ArgumentError('layers is empty: name modules or operations, such as ["layer4", "relu_1", nn.Linear]')
     preview = dry_run(model, args, kwargs, keep_op=lambda context: False, interventions=interventions)
     edited = module_edits(model, interventions).by_module if interventions is not None else ()
     finder = _Finder(preview._run, edited)

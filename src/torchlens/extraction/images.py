@@ -24,7 +24,8 @@ def is_image_file(thing: Any) -> bool:
 def image_files(folder: Path) -> list[Path]:
     """The images in a folder and the folders in it, sorted by path."""
     if not folder.is_dir():
-        raise ArgumentError(f"inputs: {str(folder)!r} is not a folder")
+        what = "is a file, not a folder of images" if folder.exists() else "does not exist"
+        raise ArgumentError(f"inputs: {str(folder)!r} {what}; give a folder or a list of image files")
     files = sorted((path for path in folder.rglob("*") if is_image_file(path)), key=lambda path: path.as_posix())
     if not files:
         raise ArgumentError(f"inputs: there is no image in {str(folder)!r} ({', '.join(sorted(ENDINGS))})")

@@ -201,7 +201,7 @@ def _difference(storage: Storage, old: StorePlan, new: StorePlan, ids: Sequence[
         new = replace(new, layers=tuple(replace(layer, dtype="") for layer in new.layers))
     for name, phrase in _DIFFERENCES.items():
         before, now = getattr(old, name), getattr(new, name)
-        follows = name == "shard_rows" and told  # from the size of the rows
+        follows = (name == "shard_rows" and told) or (name == "inputs" and old.batch_size != new.batch_size)
         if before != now and not follows:
             told.append(f"{phrase}{_detail(storage, name, before, now, ids)}")
     return "; ".join(told)
@@ -225,7 +225,8 @@ def _layer_differences(before: Sequence[LayerPlan], now: Sequence[LayerPlan]) ->
         for field in fields(LayerPlan):
             one, other = getattr(old[name], field.name), getattr(new[name], field.name)
             if one != other:
-                told.append(f"{field.name} of {name}: {one!r} there, {other!r} now")
+                one, other = ("none" if value in ("", None) else value for value in (one, other))
+                told.append(f"{field.name} of {name}: {one} there, {other} now")
     return told or ["in another order"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +15,7 @@ from .._torch import call_with_grad
 from ..bundle.shards import DTYPES
 from ..capture import rng
 from ..capture.changes import between
-from ..errors import ArgumentError, LayerNotFoundError, StoreError, TorchLensError, near
+from ..errors import ArgumentError, LayerNotFoundError, StoreError, TorchLensError, near, warn
 from ..log.model_log import ModelLog
 from ..words import counted
 from . import edited_run
@@ -340,7 +341,7 @@ def _is_factory(inputs: Any) -> bool:
 def _built(model: Any) -> nn.Module:
     """The model, or what the function that was given makes."""
     if not isinstance(model, nn.Module) and callable(model):
-        model = model()
+        model = _made(model)
     if not isinstance(model, nn.Module):
         raise ArgumentError(
             f"the first argument is the model, an nn.Module, or a function that makes one, not {model!r}"
@@ -351,7 +352,32 @@ def _built(model: Any) -> nn.Module:
                 f"{name or 'the model'} ({type(module).__name__}) is in training mode: it would mix the samples of a "
                 "batch, and change with each; call model.eval() first"
             )
+    _warn_of_dropout(model)
     return model
+
+
+def _made(factory: Callable[..., Any]) -> Any:
+    try:
+        inspect.signature(factory).bind()
+    except TypeError as error:
+        raise ArgumentError(
+            f"the first argument is a function, which is called without arguments to make the model ({error}); give "
+            "an nn.Module if it is the model itself"
+        ) from None
+    return factory()
+
+
+_DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+
+
+def _warn_of_dropout(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        if module.training and isinstance(module, _DROPOUTS) and module.p:
+            warn(
+                f"{name or 'the model'} ({type(module).__name__}) is in training mode, so random values are zeroed in "
+                "what is stored; model.eval() switches that off"
+            )
+            return
 
 
 def _leaves(thing: Any, path: str = "") -> Iterator[tuple[str, Any]]:

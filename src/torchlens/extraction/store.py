@@ -125,7 +125,11 @@ class Store(Handover):
     @property
     def missing_rows(self) -> list[range]:
         """The rows that are not there yet."""
-        return [self.plan.rows_of(shard) for shard in self.missing]
+        found: list[range] = []
+        for rows in map(self.plan.rows_of, self.missing):
+            begun = found.pop() if found and found[-1].stop == rows.start else rows
+            found.append(range(begun.start, rows.stop))
+        return found
 
     @cached_property
     def skipped(self) -> dict[Id, str]:
@@ -157,7 +161,8 @@ class Store(Handover):
     def __repr__(self) -> str:
         known, certain = self._known
         rows = counted(known, "row") if certain else f"{counted(known, 'row')} so far"
-        state = "complete" if self.is_complete else f"{counted(len(self.missing), 'shard')} of rows missing"
+        missing = sum(map(len, self.missing_rows))
+        state = "complete" if self.is_complete else f"{missing:,} of them missing" if missing else "not complete yet"
         skipped = f", {len(self.skipped)} skipped" if self._done and self.skipped else ""
         return f"Store of {self.plan.model}: {counted(len(self.layers), 'layer')}, {rows}, {state}{skipped}"
 
