@@ -122,19 +122,19 @@ def measure_peer(peer: str, name: str, count: int, dtype: str | None, rounds: in
 
 
 def on_ray(batches: int) -> None:
-    """The same data by one worker and by two, each after a first run that starts what Ray keeps."""
+    """The same data by one worker and by two, which make model and data themselves; each after a run to warm up."""
     import ray
 
     ray.init(log_to_driver=False, num_cpus=2)
     folder = Path(tempfile.mkdtemp())
     times = {}
+    _, _, size, layers = resnet(0)
     for workers in (1, 2):
         for attempt in ("warm", "timed"):
-            model, x, size, layers = resnet(batches)
             began = time.perf_counter()
             tl.extract(
-                model,
-                x,
+                lambda: resnet(0)[0],
+                lambda: resnet(batches)[1],
                 layers,
                 folder / f"{workers}{attempt}",
                 batch_size=size,

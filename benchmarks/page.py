@@ -1,11 +1,15 @@
 """The interactive page in a real browser: size, time to ready, time to open everything, frame times.
 
-    python -m benchmarks.page [--largest N]
+    python -m benchmarks.page [--largest N] [--peers]
 
 Wanted: 10,000 operations in less than 1 MB without values, ready within 1 s, everything open within 0.5 s, frames while
 panning and zooming at a median of 16.7 ms and a 95th percentile under 35 ms; 50,000 operations open in 3 s. Chromium
 runs headless here, without a graphics card. "ready" is the wall time from asking for the file to the first painted
 frame; "written", "work", "open all" and "per frame" are CPU time, which other programs on the machine disturb less.
+
+With --peers: the same graphs, up to 10,000 operations, in Netron (exported to ONNX), Model Explorer (by torch.export)
+and torchvista beside ours, all by the same means (see `other_pages.py`): CPU time to prepare what is shown, bytes
+loaded, and wall times.
 """
 
 from __future__ import annotations
@@ -13,17 +17,17 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks.draw import MODELS
+from benchmarks.page_peer import GRAPHS
 from tests.page.browser import CHROMIUM
-from tests.torchvision_models import torchvision_models
-from torch import nn
 
 import torchlens as tl
+from benchmarks import other_pages
+
+MOST_FOR_PEERS = 10_000
 
 # Open all modules, unfold all repeats, and paint.
 OPEN_ALL = """() => {
@@ -49,15 +53,6 @@ FRAMES = """(frames) => new Promise((resolve) => {
   };
   requestAnimationFrame(step);
 })"""
-
-
-def models(largest: int) -> Iterator[tuple[str, Callable[[], tuple[nn.Module, Any]]]]:
-    vision = torchvision_models()
-    yield "swin_v2_b", lambda: (vision.swin_v2_b().eval(), torch.rand(1, 3, 64, 64))
-    for size in (10_000, 50_000):
-        if size <= largest:
-            for kind in ("nested", "nested, hub"):
-                yield f"{kind} {size}", lambda kind=kind, size=size: (MODELS[kind](size), torch.rand(3, 4))  # type: ignore[misc]
 
 
 def measured(browser: Any, path: Path) -> list[str]:
@@ -90,25 +85,46 @@ def measured(browser: Any, path: Path) -> list[str]:
     ]
 
 
+def written(graph: str, folder: Path) -> tuple[int, Path, float]:
+    """How many operations it has, its page, and the CPU seconds that writing took."""
+    torch.manual_seed(0)
+    log = tl.get_model_metadata(*GRAPHS[graph][1]())
+    begin = time.process_time()
+    path = log.to_html(folder / "page.html")
+    return len(log), path, time.process_time() - begin
+
+
+def ours(browser: Any, graphs: list[str], folder: Path) -> None:
+    names = ("operations", "written", "size", "ready", "work", "open all", "frame", "p95", "per frame")
+    print(f"{'model':20}" + "".join(f"{name:>11}" for name in names))
+    for graph in graphs:
+        operations, path, seconds = written(graph, folder)
+        size = f"{path.stat().st_size / 1e3:.0f} KB"
+        columns = [f"{operations:,}", f"{seconds:.1f} s", size, *measured(browser, path)]
+        print(f"{graph:20}" + "".join(f"{column:>11}" for column in columns), flush=True)
+
+
+def peers(browser: Any, graphs: list[str], folder: Path) -> None:
+    names = ("prepared", "loaded", "ready", "open all", "frame", "p95")
+    print(f"{'model':20}{'viewer':15}" + "".join(f"{name:>13}" for name in names))
+    for graph in graphs:
+        _, path, seconds = written(graph, folder)
+        for viewer, columns in other_pages.compare(browser, graph, path, seconds, folder):
+            print(f"{graph:20}{viewer:15}" + "".join(f"{column:>13}" for column in columns), flush=True)
+
+
 def main() -> None:
     from playwright.sync_api import sync_playwright
 
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--largest", type=int, default=50_000, metavar="N")
-    largest = parser.parse_args().largest
-    names = ("operations", "written", "size", "ready", "work", "open all", "frame", "p95", "per frame")
-    print(f"{'model':20}" + "".join(f"{name:>11}" for name in names))
+    parser.add_argument("--peers", action="store_true")
+    given = parser.parse_args()
+    largest = min(given.largest, MOST_FOR_PEERS) if given.peers else given.largest
+    graphs = [graph for graph, (size, _) in GRAPHS.items() if size <= largest]
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        for name, build in models(largest):
-            torch.manual_seed(0)
-            log = tl.get_model_metadata(*build())
-            begin = time.process_time()
-            path = log.to_html(Path(folder) / "page.html")
-            wrote = time.process_time() - begin
-            size = f"{path.stat().st_size / 1e3:.0f} KB"
-            columns = [f"{len(log):,}", f"{wrote:.1f} s", size, *measured(browser, path)]
-            print(f"{name:20}" + "".join(f"{column:>11}" for column in columns), flush=True)
+        (peers if given.peers else ours)(browser, graphs, Path(folder))
         browser.close()
 
 

@@ -6,6 +6,7 @@ environment, which a path file adds behind its own packages. So nothing is ever 
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -52,6 +53,16 @@ EDITORS: dict[str, tuple[str, list[str]]] = {
     ),
 }
 
+#: Those whose pages `benchmarks.page` opens besides.
+VIEWERS: dict[str, tuple[str, list[str]]] = {
+    "netron": ("netron", ["onnx", "onnxscript"]),
+    "model explorer": (
+        "ai-edge-model-explorer ai-edge-model-explorer-adapter",
+        ["dacite", "flask", "ipython", "portpicker", "requests", "termcolor", "watchdog"],
+    ),
+    "torchvista": ("torchvista", ["ipython"]),
+}
+
 
 def folder(peer: str) -> Path:
     return FOLDER / peer.replace(" ", "-")
@@ -67,7 +78,7 @@ def prepare(peer: str) -> str | None:
     if ready.exists():
         return None
     print(f"setting up {peer} ...", flush=True)
-    packages, needed = {**PEERS, **EXTRACTORS, **EDITORS}[peer]
+    packages, needed = {**PEERS, **EXTRACTORS, **EDITORS, **VIEWERS}[peer]
     pip = [sys.executable, "-m", "pip", "--python", python(peer), "install", "--quiet"]
     if peer not in EXTRACTORS:
         pip += ["--constraint", str(ROOT / "constraints.txt")]
@@ -84,6 +95,7 @@ def prepare(peer: str) -> str | None:
         if done.returncode:
             lines = done.stderr.strip().splitlines()
             return next((line for line in reversed(lines) if "ERROR" in line), f"{command[-1]}: {lines[-1:]}")
+    shutil.rmtree(_packages(peer) / "tests", ignore_errors=True)  # some wheels carry one, which would hide ours
     (_packages(peer) / "this-environment.pth").write_text(sysconfig.get_path("purelib") + "\n")
     ready.touch()
     return None
