@@ -58,4 +58,34 @@ def test_how_far_the_model_came() -> None:
     with pytest.raises(RuntimeError) as caught:
         tl.log_forward_pass(model, torch.rand(2, 3))
     (note,) = caught.value.__notes__  # type: ignore[attr-defined]
-    assert "raised after 1 operation; the last one was linear in 0 (" in note
+    assert "raised in 1 (Linear) after 1 operation; the last one was linear in 0 (Linear) (" in note
+
+
+@needs_notes
+def test_in_which_module_and_call_it_raised() -> None:
+    class Failing(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if x.sum() > 3:
+                raise ValueError("too much")
+            return x + 1
+
+    class Calling(nn.Module):
+        def __init__(self, hooked: bool) -> None:
+            super().__init__()
+            self.part = Failing()
+            if hooked:
+                self.part.register_forward_hook(lambda module, args, result: None)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(5):
+                x = self.part(x)
+            return x
+
+    for model in (Calling(False), Calling(True)):
+        with pytest.raises(ValueError, match="too much") as caught:
+            tl.log_forward_pass(model, torch.zeros(1))
+        (note,) = caught.value.__notes__  # type: ignore[attr-defined]
+        assert "raised in part:5 (Failing) after" in note
+    with pytest.raises(TypeError) as wrong:
+        tl.log_forward_pass(Calling(False), [1, 2, 3])
+    assert "raised in the model itself after 0 operations" in wrong.value.__notes__[0]  # type: ignore[attr-defined]

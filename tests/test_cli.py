@@ -266,7 +266,7 @@ RAISES = {
         'RuntimeError("out of order")',
     ],
     "nets:Net": ["missing 1 required positional argument: 'x'", "--input 1,3,224,224 gives it an input"],
-    "nets:Net --input 2,5": ["running nets:Net raised RuntimeError", "x = self.layers(x)", "raised after 0 operations"],
+    "nets:Net --input 2,5": ["running nets:Net raised RuntimeError", "x = self.layers(x)", " after 0 operations"],
     "nets:Net --arg limit=1 --input 2,4": [
         "ValueError: over the limit",
         "after 3 operations; the last one was",

@@ -358,7 +358,7 @@ def _blaming(doing: str, hint: str = "") -> Iterator[None]:
             message += f"\n  {frames[-1].filename}:{frames[-1].lineno}: {frames[-1].line}"
         partial = getattr(error, "partial_log", None)
         if isinstance(partial, ModelLog):
-            message += f"\n  {how_far(partial._trace)}"
+            message += f"\n  {how_far(partial._trace, error)}"
         raise _Raised(message) from error
 
 

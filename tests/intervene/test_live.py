@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -277,6 +278,32 @@ def test_a_site_that_is_never_reached_is_an_error() -> None:
 def test_another_shape_or_type_is_an_error_unless_allowed(model: nn.Module, edit: Any) -> None:
     with pytest.raises(tl.ArgumentError, match="allow_change"):
         run(model, {"fc:3": edit})
+
+
+def test_only_what_differs_is_named(model: nn.Module) -> None:
+    with pytest.raises(tl.ArgumentError, match=r"has shape \(1, 5\); the value has \(\d+, 5\); if"):
+        run(model, {"fc:3": lambda t: t[:1]})
+    with pytest.raises(tl.ArgumentError, match=r"has dtype torch.float64; the value has torch.float32; if"):
+        run(model, {"fc:3": lambda t: t.double()})
+    with pytest.raises(
+        tl.ArgumentError, match=r"has shape \(1, 5\), dtype torch.bool; the value has shape \(\d+, 5\), dtype"
+    ):
+        run(model, {"fc:3": lambda t: t[:1] > 0})
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have notes since 3.11")
+@pytest.mark.parametrize("offline", [False, True])
+def test_what_an_edit_of_the_users_raises_names_the_intervention(model: nn.Module, offline: bool) -> None:
+    def broken(tensor: Tensor, *others: Tensor) -> Tensor:
+        raise KeyError("mine")
+
+    for edit, text in ((broken, "linear_1_1:3: broken"), (E.swap(broken), "linear_1_1:3: swap(broken)")):
+        with pytest.raises(KeyError, match="mine") as caught:
+            if offline:
+                tl.log_forward_pass(model, X).intervene({"linear_1_1:3": edit})
+            else:
+                run(model, {"linear_1_1:3": edit})
+        assert f"torchlens: raised by an intervention, {text}" == caught.value.__notes__[0]  # type: ignore[attr-defined]
 
 
 def test_an_allowed_change(model: nn.Module) -> None:

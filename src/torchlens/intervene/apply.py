@@ -26,9 +26,12 @@ def apply_edit(
     edit = request.edit
     try:
         edited = edit.apply(tensor, moment)
-    except (RuntimeError, TypeError) as error:
+    except Exception as error:
         if any(isinstance(each, (FunctionEdit, Swap)) for each in (edit, *edit.members)):
+            _note(error, f"{request.site}: {edit!r}")
             raise  # the user's own
+        if not isinstance(error, (RuntimeError, TypeError)):
+            raise
         reason = str(error).partition("\n")[0]
         raise ArgumentError(
             f"{ARGUMENT}: {request.site}: {edit!r} can't be applied to {_in_words(tensor)}: {reason}"
@@ -37,7 +40,7 @@ def apply_edit(
     same_facts = facts_of(tensor) == facts_of(edited)
     if not allow_change and not (same_facts and isinstance(edited, kind)):
         raise ArgumentError(
-            f"{ARGUMENT}: {request.site}: {edit!r} makes {_in_words(edited)} of {_in_words(tensor)}; "
+            f"{ARGUMENT}: {request.site}: what {edit!r} gives {_difference(tensor, edited)}; "
             "if that is what you want, say allow_change=True"
         )
     changes = not edit.is_backward and (changes or not same_facts or _differ(tensor, edited))
@@ -50,6 +53,24 @@ def _in_words(tensor: Tensor) -> str:
     shape, dtype, device = facts_of(tensor)
     kind = "" if type(tensor) in (Tensor, Parameter) else f"{type(tensor).__name__} of "
     return f"{kind}{dtype} of shape {tuple(shape)} on {device}"
+
+
+def _note(error: Exception, intervention: str) -> None:
+    if hasattr(error, "add_note"):  # since Python 3.11
+        error.add_note(f"torchlens: raised by an intervention, {intervention}")
+
+
+def _difference(tensor: Tensor, edited: Tensor) -> str:
+    """What is not the same: "has shape (1, 5); the value has (1, 7)"."""
+    pairs = zip(("shape", "dtype", "device"), facts_of(edited), facts_of(tensor), strict=True)
+    other = [(name, *map(_plain, (new, old))) for name, new, old in pairs if new != old]
+    other = other or [("class", type(edited).__name__, type(tensor).__name__)]
+    new, old = [", ".join(f"{each[0]} {each[n]}" for each in other) for n in (1, 2)]
+    return f"has {new}; the value has {old if len(other) > 1 else other[0][2]}"
+
+
+def _plain(fact: object) -> str:
+    return str(tuple(fact) if isinstance(fact, torch.Size) else fact)
 
 
 def _differ(tensor: Tensor, edited: Tensor) -> bool:
