@@ -133,6 +133,7 @@ def log_forward_pass(
     with _streaming(options) as stream:
         observers = (edits,) if edits is not None else ()
         trace, error, chooser = trace_of(model, module, args, kwargs, options, stream, observers)
+        error = edits.error_of(error) if edits is not None else error
         log = ModelLog(trace, options)
         if error is None and edits is not None:
             edits.finish(lambda: log.graph)

@@ -82,6 +82,7 @@ from .tensor_storage import (
     storage_address,
 )
 from .unseen_calls import (
+    WITHOUT_DERIVATIVES,
     ScriptFunction,
     communicates,
     finished,
@@ -102,6 +103,7 @@ __all__ = [
     "MODULE_CALL",
     "MODULE_CALL_INSIDE",
     "NAMES",
+    "WITHOUT_DERIVATIVES",
     "FakeTensor",
     "HigherOrderOperator",
     "OpOverload",

@@ -33,6 +33,9 @@ _transform_depth = private(
     "torch._C._functorch.get_dynamic_layer_stack_depth", part="logging what runs in torch.func's transforms"
 )
 
+#: The levels that take no derivatives.
+WITHOUT_DERIVATIVES = ("_vmap_increment_nesting", "_func_increment_nesting")
+
 #: Where the levels of torch.func's transforms and of forward-mode differentiation begin: module, name.
 transform_levels: list[tuple[Any, str]] = [
     (module, begin)

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from types import MethodType
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor, is_grad_enabled, nn
 from torch.overrides import TorchFunctionMode
 
 from .._torch import (
@@ -21,6 +21,7 @@ from .._torch import (
     remove_modes,
     transform_depth,
 )
+from .containers import flat_tensors
 from .dispatcher import Fallback, Watcher, Witness
 from .functions import KNOWN, Function, Treatment, classify
 
@@ -209,11 +210,11 @@ class TorchCalls(TorchFunctionMode):
 
     # ---- what only the dispatcher sees -----------------------------------------------------------------------
 
-    def step_aside(self, depth: int = 0) -> None:
+    def step_aside(self, depth: int = 0, derives: bool = False) -> None:
         """What follows is to be recorded at the dispatcher; calls of torch functions pass unseen. A `depth` says that
-        this is over when fewer transforms are running."""
+        this is over when fewer transforms are running; `derives` that the transform takes derivatives."""
         self.catch_up()
-        fallback = Fallback(self)
+        fallback = Fallback(self, derives)
         if not self.aside:
             # An attribute saves a check in the hot path; torch requires a bound method.
             self.__torch_function__ = MethodType(_pass, self)  # type: ignore[method-assign]
@@ -236,6 +237,19 @@ class TorchCalls(TorchFunctionMode):
         if not self.aside:
             remove_modes(lambda mode: mode is fallback)
             del self.__torch_function__
+
+    def why_unreachable(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+        """Why an edit of an operation that was seen at the dispatcher would be wrong; None if it would not."""
+        if any(fallback.derives for fallback, _ in self.aside):
+            return "it runs in torch.func.grad or another transform that takes derivatives, which would ignore the edit"
+        if not is_grad_enabled() or (KNOWN.get(func) or classify(func)).communicates:
+            return None
+        # Compiled TorchScript hides from its operations what requires a gradient: there grad mode alone is what counts.
+        in_transform = any(depth for _, depth in self.aside)
+        if in_transform and not any(tensor.requires_grad for tensor in flat_tensors([*args, *kwargs.values()])):
+            return None
+        where = "in torch.vmap" if in_transform else "in TorchScript"
+        return f"it runs {where}, where gradients would ignore the edit; run the model under torch.no_grad()"
 
     def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Record an operation that was seen at the dispatcher."""

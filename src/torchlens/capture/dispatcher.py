@@ -120,6 +120,10 @@ class Watcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
 class Fallback(Watcher):  # type: ignore[no-untyped-call]
     """While active, records the operations that the tracer can't see, as what they are at the dispatcher."""
 
+    def __init__(self, tracer: TorchCalls, derives: bool = False) -> None:
+        super().__init__(tracer)
+        self.derives = derives  # is it here for a transform that takes derivatives?
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:

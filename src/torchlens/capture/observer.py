@@ -44,6 +44,7 @@ class Observer:
 
     only_modules: bool = False  # is it told of nothing but module calls? Looked at when it has begun
     modules_asked: Collection[int] | None = None  # the modules whose calls it must be told of; None for all
+    unreachable: str | None = None  # why the tensors that it is told of must not be changed, if they must not
 
     def begin(self, trace: Trace, keeper: Keeper) -> None:
         """A forward pass begins. `keeper` keeps what tensors hold without copying them."""

@@ -61,6 +61,12 @@ _NO_STATE: tuple[Any, ...] = (False, False, ())
 _WITH_GRAD: tuple[Any, ...] = (True, False, ())
 _INFERENCE: tuple[Any, ...] = (False, True, ())
 
+#: Why a module can't be edited there.
+_IN_A_TRANSFORM = (
+    "the module is called in a transform such as torch.vmap, which shows it wrappers in place of tensors; "
+    "edit the operations that the log shows there"
+)
+
 #: Makes a `Call` of a tuple, in a third of the time that `Call(...)` takes; the others make objects without content.
 _new_record = tuple.__new__
 _new_value = Value.__new__
@@ -325,10 +331,15 @@ class Tracer(TorchCalls):
 
     def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         self.below = self.identity.below = True
+        why = self.why_unreachable(func, args, kwargs) if self._told_calls else None
         try:
+            for observer in self._told_calls:
+                observer.unreachable = why
             return super().record(func, args, kwargs)
         finally:
             self.below = self.identity.below = False
+            for observer in self._told_calls:
+                observer.unreachable = None
 
     def knows(self, tensor: Tensor) -> bool:
         return self.identity.current(tensor) is not None
@@ -593,8 +604,9 @@ class Tracer(TorchCalls):
         """Tell the observers what a module returned; return what its caller gets."""
         answers: dict[int, Tensor] = {}
         ids = [id(tensor) for _, tensor in returned]
-        with no_torch_function():
+        with self.bookkeeping():
             for observer in self.observers:
+                observer.unreachable = _IN_A_TRANSFORM if self.aside else None
                 given = observer.module_exit(call, returned)
                 for place, (value, tensor) in enumerate(returned):
                     if given is not None and given[place] is not tensor:

@@ -19,6 +19,7 @@ from torch.nn import Parameter
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .._torch import (
+    WITHOUT_DERIVATIVES,
     as_class,
     mode_stack,
     swap_function,
@@ -37,7 +38,7 @@ def unseen_followed(is_ours: IsOurs) -> list[Change]:
     """Tell the captures of each thread of what they can't see."""
     told = partial(Told, is_ours)
     below = [told(owner, name, _recorded_below) for owner, name in unseen_functions]
-    levels = [told(module, begin, _beginning) for module, begin in transform_levels]
+    levels = [told(module, begin, partial(_beginning, begin=begin)) for module, begin in transform_levels]
     swaps = [told(torch.utils, "weakref", _weak_references), told(*swap_function, _swapping)]
     made = [told(Parameter, "__new__", _parameter_made), told(Tensor, "__init__", _tensor_made)]
     made += [told(type(torch.autograd.Variable), "__call__", _variable_made), told(Tensor, "as_subclass", _subclassed)]
@@ -103,13 +104,13 @@ def _recorded_below(function: Callable[..., Any], tracers_here: Tracers) -> Call
     return below
 
 
-def _beginning(begin: Callable[..., Any], tracers_here: Tracers) -> Callable[..., Any]:
+def _beginning(function: Callable[..., Any], tracers_here: Tracers, begin: str) -> Callable[..., Any]:
     """From this call on operations are recorded at the dispatcher, until the level of the transform has ended."""
 
     def begin_below(*args: Any, **kwargs: Any) -> Any:
-        result = begin(*args, **kwargs)
+        result = function(*args, **kwargs)
         for tracer in tracers_here():
-            tracer.step_aside(transform_depth())
+            tracer.step_aside(transform_depth(), derives=begin not in WITHOUT_DERIVATIVES)
         return result
 
     return begin_below

@@ -76,8 +76,9 @@ def edited_log(
     edits = live_edits(model, interventions, base, False, partial(run_before, model, None, args, kwargs, options))
     assert edits is not None
     run = trace_of(model, None, args, kwargs, options, None, (edits,))
-    if run.error is not None:
-        raise run.error
+    error = edits.error_of(run.error)
+    if error is not None:
+        raise error
     log = ModelLog(run.trace, options)
     edits.finish(lambda: log.graph)
     apply_selection(log, run.chooser)

@@ -12,7 +12,7 @@ from ..capture.containers import flat_tensors, put_in
 from ..capture.records import facts_of
 from ..capture.session import structure_of
 from ..errors import ArgumentError, LayerNotFoundError
-from ..intervene.apply import apply_edit
+from ..intervene.apply import apply_edit, check_reachable
 from ..intervene.edits import Moment
 from ..intervene.sites import ARGUMENT, EditRequest, ModelNames, checked_requests, donor_at, is_live, kinds_of
 from ..selectors import NO, YES, Answer, Kind, Predicate, Returned, Seen
@@ -33,6 +33,8 @@ class LightEdits:
         self.by_module: dict[int, list[tuple[int, Returned]]] = {}
         self.of_operations: list[tuple[int, Kind]] = []
         self.failure: Exception | None = None  # the first of a pass; the model may have caught it
+        self.unreachable: str | None = None  # why what an operation makes must not be edited, if it must not
+        self.grad_enabled = True  # when the pass began
         self._wanted: dict[str, list[tuple[int, Kind]]] = {}  # those of operations, by the types that they may mean
         names = ModelNames(structure_of(model))
         for number, request in enumerate(self.requests):
@@ -122,6 +124,7 @@ class LightEdits:
         request, changed = self.requests[number], self.changed[number]
         self.applied[number] += 1
         try:
+            check_reachable(request, self.unreachable, self.grad_enabled)
             edited, changes = apply_edit(request, tensor, moment, self.allow_change, changed)
         except Exception as raised:
             self.failure, self.changed[number] = self.failure or raised, True

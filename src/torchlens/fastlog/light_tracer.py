@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 from weakref import ref
 
-from torch import Tensor, nn
+from torch import Tensor, is_grad_enabled, nn
 from torch.nn import Parameter
 
 from .._torch import (
@@ -110,6 +110,8 @@ class LightTracer(TorchCalls):
             raise ArgumentError("stop_after ends a forward pass: run it by recorder.log(x), which expects that")
         check_training(collector.rules.train_mode)
         collector.begin(Run(self.runs, self.sample_id))
+        if self.edits is not None:
+            self.edits.grad_enabled = is_grad_enabled()
         self._kept_before = collector.kept
         self.runs += 1
         self.call_counts = [0] * len(self.modules)
@@ -145,8 +147,11 @@ class LightTracer(TorchCalls):
         self.keeper.foreign.clear()
         failure: Exception | None = self.collector.failure
         self.collector.failure = None
-        if self.edits is not None:
-            failure, self.edits.failure = self.edits.failure or failure, None
+        of_edit, edits = None, self.edits
+        if edits is not None:
+            of_edit, edits.failure = edits.failure, None
+        if of_edit is not None and (raised is None or isinstance(raised, Exception)) and raised is not of_edit:
+            raise of_edit  # TorchScript makes another error of it
         if failure is not None and (raised is None or isinstance(raised, Stopped)):
             raise failure
 
@@ -360,6 +365,15 @@ class LightTracer(TorchCalls):
         if collector.stopped:
             collector.end_if_stopped()
         return tensor
+
+    def record(self, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        if self.edits is None:
+            return super().record(func, args, kwargs)
+        try:
+            self.edits.unreachable = self.why_unreachable(func, args, kwargs)
+            return super().record(func, args, kwargs)
+        finally:
+            self.edits.unreachable = None
 
     def _edited_value(self, event: Event, function: Function, tensor: Tensor) -> tuple[Event, Tensor]:
         """What takes the place of what a call has made."""

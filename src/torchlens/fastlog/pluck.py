@@ -109,6 +109,7 @@ def _from_log(
     edits = live_edits(model, interventions, base, False, partial(run_before, model, None, args, kwargs, options))
     observers = (edits,) if edits is not None else ()
     recording, error, chooser = run_traced(model, args, kwargs, options, observers=observers)
+    error = edits.error_of(error) if edits is not None else error
     if error is not None:
         raise error
     log = ModelLog(recording, options)

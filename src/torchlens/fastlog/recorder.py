@@ -161,6 +161,7 @@ def run_once(
     collector.begin(Run(0, None))
     observers: tuple[Observer, ...] = (Watch(collector),) if edits is None else (edits, Watch(collector))
     structure, error, _ = run_traced(model, args, kwargs, options, observers=observers)
+    error = edits.error_of(error) if edits is not None else error
     if error is None and edits is not None:
         edits.finish(lambda: ModelLog(structure).graph)
     if error is None:

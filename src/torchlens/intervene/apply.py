@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
+from types import FrameType
 
 import torch
+import torch.utils.checkpoint
 from torch import Tensor
 from torch.nn import Parameter
 
@@ -17,6 +20,8 @@ from .edits import FunctionEdit, Moment, Swap
 from .sites import ARGUMENT, EditRequest
 
 _index = attrgetter("index")
+
+_CHECKPOINT = torch.utils.checkpoint.__file__
 
 
 def apply_edit(
@@ -47,6 +52,26 @@ def apply_edit(
     if not changes and not edit.is_backward and not (tensor.requires_grad or edited.requires_grad):
         edited = tensor  # what it shares memory with stays as it is
     return edited, changes
+
+
+def check_reachable(request: EditRequest, unreachable: str | None, grad_enabled: bool) -> None:
+    """Refuse an edit that would not reach all that depends on the value: why not, capture may know."""
+    why = unreachable or (_computed_again() if grad_enabled else None)
+    if why is not None:
+        raise ArgumentError(f"{ARGUMENT}: {request.site} can't be edited: {why}")
+
+
+def _computed_again() -> str | None:
+    """Why what runs now must not be edited if there may be a backward pass; None if it may."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename == _CHECKPOINT:
+            return (
+                "it runs in torch.utils.checkpoint, which computes it again for the backward pass, without the edit; "
+                "run the model under torch.no_grad(), or without checkpoints"
+            )
+        frame = frame.f_back
+    return None
 
 
 def _in_words(tensor: Tensor) -> str:

@@ -18,7 +18,7 @@ from ..capture.records import NUMBERS_AND_WORDS, Applied, Intervention, ModuleCa
 from ..errors import ArgumentError, LayerNotFoundError
 from ..graph.graph import Graph
 from ..selectors import NO, YES, Answer, Predicate, Returned, Seen
-from .apply import apply_edit, remarks
+from .apply import apply_edit, check_reachable, remarks
 from .edits import Moment
 from .path import RunPath
 from .sites import ARGUMENT, Base, EditRequest, ModelNames, Sites, check_editable, donor_at, kinds_of, resolve_sites
@@ -258,6 +258,7 @@ class LiveEdits(Observer):
     ) -> tuple[Tensor, Tensor | None]:
         """The edited tensor, and what is kept of it. `before` is what is kept of the tensor."""
         try:
+            check_reachable(self.requests[number], self.unreachable, self.trace.grad_enabled)
             edited, changes = apply_edit(self.requests[number], tensor, moment, self.allow_change)
         except Exception as raised:
             self.failure = self.failure or raised
@@ -273,10 +274,13 @@ class LiveEdits(Observer):
 
     # ---- the end --------------------------------------------------------------------------------------------
 
+    def error_of(self, error: BaseException | None) -> BaseException | None:
+        """What is to be raised: what an edit raised first, if it did. The model may have caught that or, as TorchScript
+        does, made another error of it."""
+        return self.failure if self.failure is not None and (error is None or isinstance(error, Exception)) else error
+
     def finish(self, graph: Callable[[], Graph]) -> None:
         """The run is over: raise where an edit never happened, note what changed nothing."""
-        if self.failure is not None:
-            raise self.failure
         if self.path is not None:
             self.path.follow(self.trace)
         for number, applied in enumerate(self.applied):
