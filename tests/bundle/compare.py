@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -66,10 +67,12 @@ def differences(saved: tl.ModelLog, loaded: tl.ModelLog) -> list[str]:
 
 def answer(record: Any, name: str) -> Any:
     """What a property says, be it that it can't."""
-    try:
-        return getattr(record, name)
-    except tl.TorchLensError as error:
-        return str(error)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the gradient is None", tl.FidelityWarning)
+        try:
+            return getattr(record, name)
+        except tl.TorchLensError as error:
+            return str(error)
 
 
 def equal(one: Any, other: Any) -> bool:

@@ -59,6 +59,7 @@ def test_older_model_names(log: tl.ModelLog, old: str, new: str) -> None:
     assert getattr(log, old) == getattr(log, new)
 
 
+@pytest.mark.filterwarnings("ignore:the gradient is None:torchlens.errors.FidelityWarning")
 @pytest.mark.parametrize(("old", "new"), aliases.LAYER_ATTRIBUTES.items())
 def test_older_layer_names(log: tl.ModelLog, old: str, new: str) -> None:
     a, b = getattr(log[3], old), getattr(log[3], new)
