@@ -1,6 +1,6 @@
-"""The functions that users call: read top to bottom, this is the product.
+"""The functions that users call. Read from top to bottom, this is the product.
 
-What not every user needs (pictures, files, validation) is imported when it is asked for.
+What not every user needs (pictures, files, validation) is imported on first use.
 """
 
 from __future__ import annotations

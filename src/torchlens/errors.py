@@ -1,4 +1,4 @@
-"""What can go wrong, and what is warned of.
+"""Errors and warnings, as a tree.
 
 TorchLensError
  ├── ArgumentError        an argument that can't be used (also a ValueError)

@@ -69,7 +69,7 @@ class SavedCode:
 
 @dataclass(frozen=True, slots=True, init=False, repr=False)
 class FuncCallLocation:
-    """One place in the user's code from which something was called.
+    """One line of the user's code from which something was called.
 
     >>> where = log["fc"].func_call_stack[0]
     >>> where.function, where["call_linenum"] == where.line     # the older dict form has four keys

@@ -158,7 +158,7 @@ class Comparison:
 
     @cached_property
     def proof(self) -> Proof | None:
-        """What comes of putting the value of one run into the other at the first difference; None if there is none."""
+        """What happens if the value of one run is put into the other at the first difference; None if there is none."""
         findings = self._outcome.findings
         return prove(self._donor, self._recipient, findings[0], self._outcome.expected) if findings else None
 
@@ -223,8 +223,8 @@ class Comparison:
         >>> tl.compare(log, tl.log_forward_pass(model, x + 1)).draw(folder / "difference.svg").name
         'difference.svg'
 
-        Grey is equal, blue is rounding, red is a difference and what comes of it, dashed has no partner. The ending of
-        the file says the format: svg, pdf or png. Without a path it is written here and shown.
+        Grey is equal, blue is rounding, red is a difference and what depends on it, dashed has no partner. The ending
+        of the file says the format: svg, pdf or png. Without a path it is written here and shown.
         """
         from .side_by_side import draw_comparison
 

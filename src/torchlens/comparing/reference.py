@@ -187,4 +187,4 @@ def _changed_weights(log: ModelLog, reference: dict[str, Any]) -> str:
     changed = [name for name, tensor in now.items() if name in kept and _hash(tensor) != kept[name]]
     if not changed:
         return " The weights are those of the reference."
-    return f" {len(changed)} of {len(now)} weights are others than in the reference, such as {changed[0]}."
+    return f" {len(changed)} of {len(now)} weights differ from the reference, such as {changed[0]}."

@@ -1,4 +1,4 @@
-"""Is this a notebook? There a picture is shown inline, and no file is left where nobody asked for one."""
+"""Is this a notebook? There a picture is shown inline, and a file is left only if one was asked for."""
 
 from __future__ import annotations
 

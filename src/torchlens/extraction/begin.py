@@ -30,7 +30,7 @@ class Begun(NamedTuple):
 
 
 def begin(job: Job, storage: Storage) -> Begun:
-    """Make the store ready for shards. Whoever calls this first writes the plan; all others find that it is theirs."""
+    """Make the store ready for shards. The first process writes the plan; the others check that theirs is the same."""
     if os.path.isfile(storage.shared):
         raise ArgumentError(f"save_to is a file: {storage.where!r}; give the path of a folder")
     if storage.has(MANIFEST):

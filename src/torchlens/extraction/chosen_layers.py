@@ -1,4 +1,4 @@
-"""Which layers are meant, and a forward pass that keeps them and nothing else.
+"""Which layers are selected, and a forward pass that keeps them and nothing else.
 
 Labels need the whole graph, so the first batch runs once under the tracer that records the structure and counts as the
 light one does. What was chosen there is known from then on by how the light tracer counts it.
@@ -44,7 +44,7 @@ class WantedValue:
 def resolve_layers(
     model: nn.Module, args: list[Any], kwargs: dict[str, Any], layers: Any, interventions: Any = None
 ) -> list[WantedValue]:
-    """The values that the selectors mean, in the order in which they were asked for."""
+    """The values that the selectors match, in the order in which they were given."""
     selectors = Selection.checked(layers, "layers").selectors
     if not selectors:
         raise ArgumentError('layers is empty: name modules or operations, such as ["layer4", "relu_1", nn.Linear]')
@@ -97,7 +97,7 @@ class _Finder:
         return [replace(found[0], name=str(selector))] if alone else found
 
     def _places(self, kind: Kind) -> list[int]:
-        """The entries that are meant; the first tensor of a module that returned several, as in a log."""
+        """The entries that it matches; the first tensor of a module that returned several, as in a log."""
         graph, lookup = self._log.graph, self._log._lookup
         places, remark = kind.single(graph, lookup._asked) if isinstance(kind, Returned) else (set(), None)
         if remark is not None:

@@ -1,4 +1,4 @@
-"""What a model is to run over, as batches of rows: the only part that knows what users give.
+"""The inputs as batches of rows: the only part that knows which kinds of inputs users may give.
 
 A source is asked for the batches of the shards that are wanted, in order. What can be reached by number is not read for
 a shard that is done; an iterable is read again up to where it is needed.
@@ -39,7 +39,7 @@ class Batch:
     rows: list[int]
     groups: list[tuple[list[int], Any]]  # what runs together: all rows, unless their shapes differ
     failed: dict[int, Exception] = field(default_factory=dict)  # rows that could not be loaded
-    some: Callable[[list[int]], Any] | None = None  # the same for some of the rows; None if nobody can tell
+    some: Callable[[list[int]], Any] | None = None  # the same for some of the rows; None if it is unknown
     last: bool = False  # no row follows, as far as that was not known
 
 
@@ -57,7 +57,7 @@ class Source:
         raise NotImplementedError
 
     def some_batches(self, rows: int) -> Iterator[Batch]:
-        """Batches to try things on: the first, and more, spread over the inputs, until there are so many rows."""
+        """Batches to try things on: the first, and more, spread over the inputs, until there are this many rows."""
         assert self.count is not None
         total = -(-self.count // self.batch_size)
         number = min(total, -(-rows // self.batch_size))

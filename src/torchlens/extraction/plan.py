@@ -1,6 +1,6 @@
 """What a store holds, decided before the first shard is written and never changed.
 
-`plan.json` is a function of the call: whoever makes the same call, on whatever machine, makes the same plan. So two
+`plan.json` is a function of the call: the same call makes the same plan on any machine. So two
 workers that do the same shard write the same bytes, and a call that means something else is refused by name.
 """
 
@@ -87,7 +87,7 @@ class StorePlan:
         return None if self.count is None else -(-self.count // self.shard_rows)
 
     def rows_of(self, shard: int) -> range:
-        """The rows of a shard; as many as fit if nobody knows how many there are."""
+        """The rows of a shard; as many as fit if their number is unknown."""
         start = shard * self.shard_rows
         stop = start + self.shard_rows
         return range(start, stop if self.count is None else min(stop, self.count))
@@ -277,7 +277,7 @@ def hash_of_weights(model: nn.Module) -> str:
 
 
 def hash_of_tensors(named: Iterable[tuple[str, Any]]) -> str:
-    """Of names and values; what is no tensor counts by its text."""
+    """Of names and values; anything but a tensor counts by its text."""
     hashed = new_hash()
     for name, value in named:
         if not isinstance(value, torch.Tensor):
@@ -299,6 +299,6 @@ def hash_of_modes(model: nn.Module) -> str:
 
 
 def shard_rows_for(row_bytes: int, batch_size: int) -> int:
-    """Rows in a shard: whole batches, so many that a file has a good size."""
+    """Rows in a shard: enough whole batches for a file of a good size."""
     batches = SHARD_BYTES // max(row_bytes * batch_size, 1)
     return batch_size * max(1, min(batches, SHARD_BATCHES))

@@ -1,4 +1,4 @@
-"""What is said while it runs: to people, on a terminal or in a notebook; to nobody else."""
+"""Progress while it runs, shown on a terminal or in a notebook only."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ class pool:
 
 @dataclass(frozen=True)
 class random_projection:
-    """A sparse random projection to `n` numbers, which keeps distances; "auto" for so many that they stay within `eps`.
+    """A sparse random projection to `n` numbers, which keeps distances; "auto" for as many as keep them within `eps`.
 
     >>> tl.reduce.random_projection(4096, seed=0)
     random_projection(n=4096, seed=0, eps=0.1)

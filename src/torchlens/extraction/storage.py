@@ -62,7 +62,7 @@ class Storage(Protocol):
         """Write a file; it appears whole, at once, and for good."""
 
     def free_bytes(self) -> int | None:
-        """How much room there is; None if nobody can tell."""
+        """How many bytes are free; None if that is unknown."""
 
     def tidy(self) -> None:
         """Remove what processes left behind that died while they wrote."""
@@ -173,7 +173,7 @@ def _is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # somebody else's
+    except OSError:  # another process's
         return True
     return True
 
@@ -186,7 +186,7 @@ class MappedFile:
             self.size = os.fstat(file.fileno()).st_size
             mapped: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if self.size else b""
         self._map = mapped
-        # The system would read ahead, far into the layers that nobody asked for.
+        # The system would read ahead, far into layers that are not wanted.
         self._advises = bool(self.size) and hasattr(mmap, "MADV_RANDOM")
         if self._advises:
             self._map.madvise(mmap.MADV_RANDOM)

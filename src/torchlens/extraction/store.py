@@ -362,7 +362,7 @@ class StoredLayer(Dataset[Any]):
         return torch.from_numpy(np.array(rows)).to(self.plan.torch_dtype)
 
     def batches(self, size: int) -> Iterator[Tensor]:
-        """All rows as tensors, so many at a time."""
+        """All rows as tensors, `size` at a time."""
         if size < 1:
             raise ArgumentError(f"size is the number of rows in a batch, 1 or more, not {size}")
         return (self.torch(slice(start, start + size)) for start in range(0, len(self), size))

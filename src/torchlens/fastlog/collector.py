@@ -24,7 +24,7 @@ from .spec import AS_IT_IS, CaptureSpec
 
 
 class Stopped(BaseException):
-    """Ends a forward pass in which everything wanted has happened. Nobody who runs a model sees it."""
+    """Ends a forward pass in which everything wanted has happened. The user's code never sees it."""
 
 
 class Collector:
@@ -45,7 +45,7 @@ class Collector:
         self.connections = Connections()
         remembers = rules.remembers or (edits is not None and edits.remembers)
         self.history = History(history_size) if remembers else None
-        self.trail: list[Event] | None = None  # every event, if someone wants to try other rules on them
+        self.trail: list[Event] | None = None  # every event, to try other rules on them
         self.values_of: dict[int, list[int]] = {}  # and the values of each, by its index
         self.outputs: list[tuple[Event, str]] = []  # and what the model returned, with the path of each
         self.names_of: dict[int, Sequence[Name | None]] = {}  # and the names of what a module call returned
@@ -212,7 +212,7 @@ class Collector:
         self.stopped = self.stopped or stop
 
     def end_if_stopped(self) -> None:
-        """Leave the forward pass if it is time; once only, as the model may have its own thoughts about exceptions."""
+        """Leave the forward pass if it is time; once only, since the model may catch the exception."""
         if self.stopped and not self._left:
             self._left = True
             raise Stopped
@@ -220,7 +220,7 @@ class Collector:
     # ---- keeping --------------------------------------------------------------------------------------------
 
     def keep_unasked(self, event: Event, tensor: Tensor, fresh: bool = False) -> Record | None:
-        """Keep an operation as it is; `fresh` if nobody else can have its memory."""
+        """Keep an operation as it is; `fresh` if nothing else shares its memory."""
         try:
             if self.prepare is not None:
                 self.prepare()

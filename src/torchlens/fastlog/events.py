@@ -1,4 +1,4 @@
-"""What happens in a forward pass, as the light path sees it: small objects, made only where someone may look."""
+"""What happens in a forward pass, as the light path sees it: small objects, made only where a rule may want them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..capture.records import Facts, Site
 class Tally:
     """How often a type of layer has been seen in this run, and what is to be done with it.
 
-    All that can be decided by the type alone is decided when the type is first met.
+    All that can be decided by the type alone is decided when the type is first seen.
     """
 
     __slots__ = ("ask", "count", "kept_unasked", "layer_type", "looked_at", "spec")
@@ -22,7 +22,7 @@ class Tally:
     def __init__(self, layer_type: str) -> None:
         self.layer_type = layer_type
         self.count = 0
-        self.looked_at = False  # may someone want one of these, or know of it?
+        self.looked_at = False  # may a rule want one of these?
         self.spec: Any = None  # a CaptureSpec, if all of them are kept
         self.ask: Callable[[Any], Any] | None = None  # the predicate that alone decides
         self.kept_unasked = False  # just as they are, and nobody wants to know

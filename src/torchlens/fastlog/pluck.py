@@ -1,4 +1,4 @@
-"""One call, one tensor."""
+"""Get one tensor of a model in one call."""
 
 from __future__ import annotations
 

@@ -201,8 +201,8 @@ class Recorder:
     >>> recorder.recording.by_pass[2]["relu_1_2"].sample_id
     2
 
-    Every call of the model inside the block is a pass, whoever makes it: `model(x)` and each step of
-    `model.generate(...)` too. What is called in other threads, or outside of the model, is not looked at.
+    Every call of the model inside the block is a pass, wherever it comes from: `model(x)` and each step of
+    `model.generate(...)` too. What is called in other threads, or outside of the model, is not recorded.
     The arguments are those of `tl.fastlog.record`. `interventions` edit what modules return and what operations make,
     in every pass, chosen as in `keep_op`; nothing need be kept then.
     """
@@ -253,7 +253,7 @@ class Recorder:
         return self
 
     def open(self, frame: FrameType | None) -> None:
-        """Begin to look at the calls of the model, at most as long as this frame runs."""
+        """Begin to watch the calls of the model, at most as long as this frame runs."""
         if self._tracer is not None:
             raise ArgumentError("a Recorder is for one with-block; make another one for the next")
         self._kept = RecordSink(type(inside_compiled(self._model)).__name__, self._save_to, self._keep_in_memory)
@@ -286,14 +286,14 @@ class Recorder:
             self._edits.check()
 
     def finish(self, said: Sequence[str] = ()) -> Recording:
-        """What was kept, with these warnings; the last thing that is done."""
+        """What was kept, with these warnings; ends the recording."""
         assert self._tracer is not None and self._kept is not None
         self._tracer.close()
         self._recording = self._kept.finish(self._tracer.runs, [*self._tracer.warnings, *said])
         return self._recording
 
     def close(self) -> None:
-        """Look away; can be repeated."""
+        """Stop watching the model; can be repeated."""
         self._block.end()
         if self._tracer is not None:
             self._tracer.stop()

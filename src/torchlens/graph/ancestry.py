@@ -67,7 +67,7 @@ def roots(node: int, parents: Neighbours) -> list[int]:
 
 
 def ancestors(node: int, parents: Neighbours) -> list[int]:
-    """`node` and all that it comes from, in execution order."""
+    """`node` and all its ancestors, in execution order."""
     seen = {node}
     stack = [node]
     while stack:

@@ -1,4 +1,4 @@
-"""Where the model asked a tensor a question: `if`, `while`, `assert`, `a if t else b` ..."""
+"""Where the model read the truth of a tensor: `if`, `while`, `assert`, `a if t else b` ..."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Condition:
 
     event: ReadEvent
     statement: Statement
-    places: tuple[int, ...]  # the entries that were asked
+    places: tuple[int, ...]  # the entries whose truth was read
 
     @property
     def outcome(self) -> bool | None:

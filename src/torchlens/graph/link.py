@@ -31,7 +31,7 @@ def link_entries(graph: Graph) -> None:
 
 
 def _parents_by_call(graph: Graph, arguments: ArgumentRow) -> Edges:
-    """The values that each call works with, by index; a last row, without any, for what no call made."""
+    """The values that each call uses, by index; a last row, without any, for what no call made."""
     calls = graph.trace.calls
     values, owners = arguments.values(), arguments.owners[arguments.kinds == VALUE]
     is_param = bools([value.role == "param" for value in values])

@@ -128,7 +128,7 @@ class ModuleTree:
 
     @cached_property
     def homes(self) -> list[int]:
-        """The module call in which each entry came to be, -1 for none.
+        """The module call in which each entry was made, -1 for none.
 
         A buffer or other tensor that no call made belongs where it is first used.
         """

@@ -1,4 +1,4 @@
-"""Leave out what has nothing to do with the model's answer."""
+"""Drop orphans: operations that have nothing to do with what the model returns."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def apply_autograd_options(log: ModelLog) -> None:
-    """Let go of the tensors that were not saved, and listen to backward passes if gradients are wanted."""
+    """Release the tensors that were not saved, and record backward passes if gradients are wanted."""
     trace = log._trace
     connections, options = trace.connections, log._options
     if connections is None:

@@ -1,4 +1,4 @@
-"""When the graph is known: which values were meant, and letting go of the others."""
+"""Once the graph is known: keep the values that were chosen, and release the others."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from ..capture.records import fetched
 from ..errors import ArgumentError, FidelityWarning, TorchVersionError, warn
 from ..graph.graph import Graph
 
-#: The logs that take note of backward passes, as long as they are there.
+#: The logs that record backward passes, as long as they exist.
 listening: WeakSet[Any] = WeakSet()
 
 

@@ -1,4 +1,4 @@
-"""What was edited in a forward pass, and getting ready to edit one."""
+"""What was edited in a forward pass, and the observer that edits one."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def live_edits(
     run_before: Callable[[], ModelLog],
     module: str | None = None,
 ) -> LiveEdits | None:
-    """What edits a run of the model; None if nothing is to be edited."""
+    """The observer that edits a run of the model; None without interventions."""
     if interventions is None:
         if base is not None or allow_change:
             raise ArgumentError("base and allow_change apply to interventions, and none were given")
@@ -154,7 +154,7 @@ def live_edits(
 def run_before(
     model: nn.Module, module: str | None, args: list[Any], kwargs: dict[str, Any], options: Options
 ) -> ModelLog:
-    """A run in which labels are looked up: on copies, without values; the random generators are put back."""
+    """A first run, on copies and without values, to look labels up in; the random generators are put back."""
     from .model_log import ModelLog
 
     try:

@@ -12,18 +12,18 @@ from .op_log import OpLog
 
 
 class Lookup:
-    """Turns selectors into the places of the entries they mean."""
+    """Turns selectors into the places of the entries that they match."""
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
 
     def chosen(self, selection: Selection, argument: str, asked: Asked | None = None) -> list[int]:
-        """All entries that selectors mean; `asked` says which ones a predicate chooses."""
+        """All entries that selectors match; `asked` says which ones a predicate chooses."""
         matcher = compile(selection, self._graph.modules, argument)
         return matcher.places(self._graph, asked or self._asked)
 
     def single(self, key: Any, *, quietly: bool = False) -> list[int]:
-        """One entry, or all passes of one layer. Raises if there is none, or if several are meant."""
+        """One entry, or all passes of one layer. Raises if there is none, or if several match."""
         if isinstance(key, str) and not key.strip():
             raise LayerNotFoundError("no layer or module ''; print the log to see the names")
         kind = compile(Selection.checked(key, "log[...]"), self._graph.modules, "log[...]").kinds[0]

@@ -59,7 +59,7 @@ class ModelFacts:
 
     @property
     def warnings(self) -> list[str]:
-        """Where the log may not be what it seems; empty for almost every model."""
+        """Where the log may be wrong or incomplete; empty for almost every model."""
         return [*self._trace.warnings, *self._trace.remarks]
 
     @property
@@ -213,12 +213,12 @@ class ModelFacts:
 
     @property
     def layers_with_params(self) -> list[str]:
-        """The layers that work with parameters."""
+        """The layers that use parameters."""
         return [self.graph.layer_labels[layer] for layer in self._param_tensors_by_layer]
 
     @cached_property
     def _param_tensors_by_layer(self) -> dict[int, int]:
-        """How many parameter tensors each layer works with; layers without are left out."""
+        """How many parameter tensors each layer uses; layers without are left out."""
         counts: dict[int, int] = {}
         entries, params = self.graph.entries, self.graph.params
         firsts = self.graph.first_entries
@@ -230,7 +230,7 @@ class ModelFacts:
 
     @property
     def num_param_operations(self) -> int:
-        """What the print calls parameter operations: parameter tensors, summed over the layers that work with them."""
+        """What the print calls parameter operations: parameter tensors, summed over the layers that use them."""
         return sum(self._param_tensors_by_layer.values())
 
     @property

@@ -75,7 +75,7 @@ class ModelLog(ModelFacts, Tabular, Aliased):
 
     @cached_property
     def graph(self) -> Graph:
-        """The graph as plain lists; the basis of all that follows."""
+        """The graph as plain lists, from which everything else is derived."""
         return Graph(self._trace).build()
 
     @cached_property
@@ -124,7 +124,7 @@ class ModelLog(ModelFacts, Tabular, Aliased):
         return self._op(places[0]) if len(places) == 1 else LayerLog(self.graph, self.graph.layers[places[0]])
 
     def select(self, *selectors: Selector) -> list[OpLog]:
-        """The operations that selectors mean, in order, whether they were saved or not.
+        """The operations that selectors choose, in order, whether they were saved or not.
 
         >>> [op.label for op in log.select("relu", nn.Linear)]
         ['relu_1_2', 'linear_1_3', 'relu_2_4']
@@ -210,7 +210,7 @@ class ModelLog(ModelFacts, Tabular, Aliased):
         return summarize(self, columns, depth)
 
     def validate(self, perturb: bool = True) -> ValidationReport:
-        """Prove the saved values right: compute each operation again from its parents' saved values.
+        """Check that the saved values are right: compute each operation again from its parents' saved values.
 
         >>> bool(log.validate())
         True
@@ -232,7 +232,7 @@ class ModelLog(ModelFacts, Tabular, Aliased):
         >>> print(log.first_nan())
         None
 
-        An input that has one is the first itself. A parameter's shows in the first operation that uses it.
+        If an input has one, that input is returned. One in a parameter shows up in the first operation that uses it.
         """
         from .first_nan import first_not_finite
 
@@ -246,10 +246,9 @@ class ModelLog(ModelFacts, Tabular, Aliased):
         >>> log.output.shape
         torch.Size([5, 5])
 
-        A part of it has a path: `log["logits"]` is the operation of `log.output.logits`. In a loaded log, tuples, lists
-        and dicts are as they were, a named tuple has lost its names, an object with keys (as Hugging Face's are) is a
-        dict, and any other object a description of itself, since nothing of its class is run; its tensors are under
-        their paths as before.
+        A part of it has a path: `log["logits"]` is the operation of `log.output.logits`. In a loaded log it has the
+        same fields: tuples, lists and dicts are as they were, and an object of another class is a read-only record with
+        the name of its class, since no code that a file names is run.
         """
         return output_of(self.graph)
 
@@ -261,8 +260,8 @@ class ModelLog(ModelFacts, Tabular, Aliased):
         >>> print(log.find(torch.rand(5, 5)))
         None
 
-        Equal is bit for bit, NaN with NaN; shape, type and layout count, the device does not. If nothing is found, and
-        values of this shape and type were not saved, that is an error: it may have been one of them.
+        Equal means bit for bit, with NaN equal to NaN; shape, type and layout must agree, the device need not. If
+        nothing is found and values of this shape and type were not saved, that is an error: it may be one of them.
         """
         place = place_of(self.graph, tensor)
         return None if place is None else self._op(place)
@@ -314,16 +313,16 @@ class ModelLog(ModelFacts, Tabular, Aliased):
 
         >>> bool((log.replay() == log.output).all())         # everything, from the inputs
         True
-        >>> changed = log.replay(values={"linear_1_3": torch.zeros(5, 5)})   # only what comes of this layer
+        >>> changed = log.replay(values={"linear_1_3": torch.zeros(5, 5)})   # only what depends on this layer
         >>> log.replay(from_layer="fc").shape                        # from its saved value on
         torch.Size([5, 5])
 
         Args:
-            from_layer: compute only what comes of this layer.
-            values: other tensors in place of the saved ones, by layer; what comes of them is computed again.
+            from_layer: compute only what depends on this layer.
+            values: other tensors in place of the saved ones, by layer; what depends on them is computed again.
 
-        Random operations draw what they drew. The parameters are the model's, as they are now. Unless it is called
-        under `torch.no_grad()`, the result can be differentiated with respect to them and to `values`.
+        Random operations draw the same numbers again. The parameters are the model's, as they are now. Unless it is
+        called under `torch.no_grad()`, the result can be differentiated with respect to them and to `values`.
 
         Where the model would read something else from the new values (the truth of a tensor, a number, a list, an
         array), or a value gets another shape or type, `DivergenceError` is raised: what the model would do is not
@@ -345,7 +344,7 @@ class ModelLog(ModelFacts, Tabular, Aliased):
         return replayed_output(self.graph, given, EarlierEdits(self.graph))
 
     def intervene(self, interventions: Mapping[Any, Any], *, allow_change: bool = False) -> ModelLog:
-        """The log that the model would have left with these edits. The model does not run.
+        """The log that the model would have produced with these edits. The model does not run.
 
         >>> edited = log.intervene({"fc": tl.edits.zero()})
         >>> edited["fc"].activation.any().item(), edited.interventions[0].layers
@@ -394,7 +393,7 @@ class ModelLog(ModelFacts, Tabular, Aliased):
             train_mode: as in `log_forward_pass`; None for what it was before.
 
         If the new input takes another path through the model (another branch, another number of loops), the error says
-        where, and the log is as it was. Layers that were taken out of the log before keep their values.
+        where, and the log is as it was. Layer objects that were taken from the log before keep their old values.
         """
         if self._trace.interventions:
             raise ArgumentError("this log was made with interventions; log the new input with them")
@@ -492,7 +491,7 @@ class ModelLog(ModelFacts, Tabular, Aliased):
         3
 
         A node has its shape, type, memory, function, time, FLOPs, module and parameters, under the names that they have
-        in the log; of a layer with passes None for what differs between them.
+        in the log; None for what differs between the passes of a layer.
         """
         from .networks import to_networkx
 

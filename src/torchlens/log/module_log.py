@@ -65,7 +65,7 @@ class ModuleLog(Tabular):
 
     @property
     def num_passes(self) -> int:
-        """How often it was called; 0 for a mere container."""
+        """How often it was called; 0 for a container such as `nn.ModuleList`."""
         return self._graph.modules.call_counts[self._number]
 
     @property

@@ -1,4 +1,4 @@
-"""One operation of a forward pass: its value, its place in the graph, its module, its metadata."""
+"""One operation of a forward pass: its value, its relations in the graph, its module, its metadata."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class OpLog(Tabular, Aliased):
 
     @cached_property
     def lookup_keys(self) -> list[int | str]:
-        """What this operation can be asked for with, in `log[key]`: numbers first, then names."""
+        """The keys with which `log[key]` finds this operation: numbers first, then names."""
         names = {self.layer_label_w_pass}
         if self.num_passes == 1:
             names.add(self.layer_label)
@@ -161,13 +161,13 @@ class OpLog(Tabular, Aliased):
 
     @property
     def activation_before_edit(self) -> Tensor | None:
-        """What the operation made, where an intervention put something else in its place; None if none did."""
+        """What the operation computed before an intervention replaced it; None if it was not edited."""
         applied = self._applied
         return fetched(applied[0].before) if applied else None
 
     @property
     def edit(self) -> Any:
-        """What an intervention did to the value: an edit, a list where there were several, None where none was."""
+        """The edit that an intervention applied to the value: a list if there were several, None if there was none."""
         edits = [self._graph.trace.interventions[applied.intervention].edit for applied in self._applied]
         return edits[0] if len(edits) == 1 else edits or None
 
@@ -177,12 +177,12 @@ class OpLog(Tabular, Aliased):
 
     @property
     def has_saved_activation(self) -> bool:
-        """Was the tensor saved, or what `activation_postfunc` made of it?"""
+        """Was the tensor saved, or what `activation_postfunc` returned for it?"""
         return self._value.kept is not None or self._value.transformed is not None
 
     @property
     def transformed_activation(self) -> Any:
-        """What `activation_postfunc` made of the tensor; None if there was none."""
+        """What `activation_postfunc` returned for the tensor; None if there is no such function."""
         connections = self._graph.trace.connections
         connected = connections.transformed.get(self._value.index) if connections is not None else None
         return fetched(self._value.transformed) if connected is None else connected
@@ -211,7 +211,7 @@ class OpLog(Tabular, Aliased):
         >>> lazy["linear_1_3"].materialize_activation().shape
         torch.Size([5, 5])
 
-        Without this, a log that was loaded with `lazy=True` reads the tensor anew each time it is asked for.
+        Without this, a log that was loaded with `lazy=True` reads the tensor again each time it is asked for.
         """
         self._value.kept = self._value.saved
         return self._value.saved
@@ -268,18 +268,18 @@ class OpLog(Tabular, Aliased):
 
     @property
     def transformed_gradients(self) -> list[Any]:
-        """What `gradient_postfunc` made of each gradient."""
+        """What `gradient_postfunc` returned for each gradient."""
         return backward_pass.gradients_by_pass(self._graph, self._value.index, transformed=True)
 
     @property
     def transformed_gradient(self) -> Any:
-        """What `gradient_postfunc` made of the last gradient."""
+        """What `gradient_postfunc` returned for the last gradient."""
         backward_pass.warn_if_not_saved(self._graph)
         return backward_pass.last(self.transformed_gradients)
 
     @property
     def grad_fns(self) -> list[backward_pass.GradFnLog]:
-        """The nodes of autograd's graph that the operation made; known to a log with gradients."""
+        """The nodes of autograd's graph that the operation made; the log must have been made with save_gradients."""
         return backward_pass.grad_fns_of(self._graph, self._place)
 
     @property
@@ -443,7 +443,7 @@ class OpLog(Tabular, Aliased):
 
     @property
     def min_distance_from_input(self) -> int | None:
-        """Edges on the shortest way from an input; None if it does not come from one."""
+        """Edges on the shortest path from an input; None if it depends on no input."""
         distance = self._graph.distances_from_input[self._place]
         return distance and distance[0]
 
@@ -462,14 +462,14 @@ class OpLog(Tabular, Aliased):
 
     @cached_property
     def output_descendants(self) -> list[str]:
-        """The model outputs that this operation had a part in."""
+        """The model outputs that depend on this operation."""
         entries = self._graph.entries
         reached = ancestry.ancestors(self._place, self._graph.children)
         return self._labels(place for place in reached if entries[place].role == "output")
 
     @property
     def min_distance_from_output(self) -> int | None:
-        """Edges on the shortest way to an output; None if it leads to none."""
+        """Edges on the shortest path to an output; None if no output depends on it."""
         distance = self._graph.distances_from_output[self._place]
         return distance and distance[0]
 
@@ -511,7 +511,7 @@ class OpLog(Tabular, Aliased):
 
     @property
     def is_internally_terminated(self) -> bool:
-        """Does nothing come of this tensor, though it is no output?"""
+        """Is the tensor used by no other operation, though it is not an output?"""
         return not self._graph.children[self._place] and not self.is_output_layer
 
     @property
@@ -524,7 +524,7 @@ class OpLog(Tabular, Aliased):
 
     @property
     def in_cond_branch(self) -> bool:
-        """Is this operation there only to evaluate a condition?"""
+        """Does this operation serve only to evaluate a condition?"""
         return self._place in self._graph.conditions.branch
 
     @property

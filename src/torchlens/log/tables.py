@@ -29,7 +29,7 @@ Target = str | PathLike[str]
 
 
 class Tabular:
-    """What can be made a table of."""
+    """Base of the records that can be written as a table."""
 
     def _table_records(self) -> Iterable[Any]:
         """The records that are the rows: a single record is its own."""
@@ -110,7 +110,7 @@ def _table(source: Tabular, columns: Sequence[str] | None) -> tuple[list[str], l
 
 
 def _if_torch_tells(record: Any, name: str) -> Any:
-    """What a record says, None if it can't with this version of torch: nobody asked for that column."""
+    """A property of a record; None if this version of torch can't tell, since the column was not asked for by name."""
     try:
         return getattr(record, name)
     except TorchVersionError:
@@ -118,7 +118,7 @@ def _if_torch_tells(record: Any, name: str) -> Any:
 
 
 def _cell(thing: Any) -> Any:
-    """Plain data: numbers, texts, lists and dicts of them."""
+    """Plain data: numbers, strings, lists and dicts of them."""
     if thing is None or isinstance(thing, (bool, int, str)):
         return thing
     if isinstance(thing, float):

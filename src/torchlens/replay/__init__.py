@@ -2,7 +2,7 @@
 
     recompute(call)                 call.py: one call, on saved or given tensors, under the grad mode, inference mode,
                                     autocast and random state in which it ran
-    Downstream(graph, given, ...)   downstream.py: everything that depends on values that are others than they were;
+    Downstream(graph, given, ...)   downstream.py: everything that depends on changed values;
                                     an `Edits` may replace what is computed, or what one call takes from one parent
     Guard                           guard.py: would the model have read the same from the new values?
     same(one, other)                same.py: are two tensors the same, bit for bit?

@@ -62,7 +62,7 @@ def recompute(
         tensor_of: the tensor to use for each value among the arguments; by default what was saved. It is asked once for
             each value. The tensors stay as they are: what the call overwrites is copied before.
         differentiably: leave the arguments their autograd history.
-        state: grad mode, inference mode and autocast, if they are to be others than the call's.
+        state: grad mode, inference mode and autocast, if not those of the call.
         may_raise: it may have raised in the forward pass, half-way through a write: then what it wrote is the result.
     """
     results = _recompute(call, tensor_of, differentiably, state, may_raise)

@@ -1,4 +1,4 @@
-"""Compute everything again that depends on values that are others than they were."""
+"""Compute again everything that depends on changed values."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Edits:
 
 
 class Downstream:
-    """The values of a forward pass in which some are others than they were.
+    """The values of a forward pass in which some were changed.
 
     >>> run = Downstream(log.graph, {log["fc"]._value: torch.zeros(5, 5)})
     >>> new = dict(run.values())        # what was computed again, in order
@@ -60,8 +60,8 @@ class Downstream:
         any_geometry: let values have other shapes and types than they had, for callers who know that the model does not
             depend on them.
 
-    Random operations draw what they drew. Without autograd around it, the results have no history. Where the model
-    would have read something else from a value, or may have, `DivergenceError` is raised.
+    Random operations draw the same numbers again. Without autograd around it, the results have no history. Where the
+    model would have read something else from a value, or may have, `DivergenceError` is raised.
     """
 
     def __init__(
@@ -199,7 +199,7 @@ class Downstream:
 
 
 def replayed_output(graph: Graph, given: Mapping[Value, Tensor | None], edits: Edits | None = None) -> Any:
-    """What the model returns when some of its values are others than they were; with none given, from its inputs."""
+    """What the model returns when some of its values are changed; with none given, everything is computed again."""
     run = Downstream(graph, given, everything=not given, edits=edits)
     for _ in run.values():
         pass

@@ -89,7 +89,7 @@ class Float64:
     def results(self, number: int, tensor_of: TensorOf, *, changed: bool = False) -> list[Tensor | None]:
         """What a call makes of the tensors that `tensor_of` gives.
 
-        `changed` says that these are others than they were, so that what was saved is no answer.
+        `changed` says that these are not the saved ones, so that the saved result is no answer.
         """
         call = self.trace.calls[number]
         if call.function is OUTPUT:

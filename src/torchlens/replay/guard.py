@@ -1,7 +1,7 @@
 """Would the model have done the same with the new values?
 
 What the model's Python code made of its tensors is not recorded, only what it read from them: the truth of a tensor, a
-number, a list, an array. If it would read the same, it does the same; if not, nobody knows what it would do. Shapes and
+number, a list, an array. If it would read the same, it does the same; if not, what it would do is unknown. Shapes and
 types are read without a trace, so these must be what they were.
 """
 

@@ -1,4 +1,4 @@
-"""Tensors that were asked for lately, up to so many bytes."""
+"""A cache of recently used tensors, up to a number of bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Recent:
     >>> recent.get(1), recent.get(2).sum()
     (None, tensor(20.))
 
-    The one that was asked for longest ago goes first. The newest stays even if it alone is larger.
+    The least recently used one is dropped first. The newest stays even if it alone is larger.
     """
 
     def __init__(self, most_bytes: int) -> None:

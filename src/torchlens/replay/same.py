@@ -78,7 +78,7 @@ def _plain(tensor: Tensor) -> Tensor:
     """The values as an ordinary dense tensor."""
     tensor = tensor.detach()
     if type(tensor) is not Tensor and type(tensor).__torch_dispatch__ is Tensor.__torch_dispatch__:
-        tensor = tensor.as_subclass(Tensor)  # what it makes of a comparison is its own affair
+        tensor = tensor.as_subclass(Tensor)  # a subclass may define comparisons itself
     if tensor.is_quantized:
         return tensor.int_repr()
     if tensor.dtype.itemsize == 1 and tensor.is_floating_point():  # 8-bit floats know hardly any operation

@@ -13,7 +13,7 @@ from .selection import Predicate, Selector, selector_text
 class Kind:
     """One selector, ready to be asked. `said` is what the user wrote."""
 
-    needs_graph = False  # can it be decided only when the graph is known, even by one who counts labels?
+    needs_graph = False  # can it be decided only when the graph is known, even where labels are counted?
     of_modules = False  # does it say what modules returned?
     by_type = False  # does the type of an operation always decide?
 
@@ -21,27 +21,27 @@ class Kind:
         self.said = said
 
     def answer(self, seen: Seen) -> Answer:
-        """Is this value meant?"""
+        """Does the selector match this value?"""
         raise NotImplementedError
 
     def places(self, graph: KnownGraph, asked: Asked) -> set[int]:
-        """The entries that are meant; empty if there are none."""
+        """The entries that it matches; empty if there are none."""
         raise NotImplementedError
 
     def modules(self, total: int) -> set[int]:
-        """The modules that are meant, by their numbers below `total`, where modules are chosen and not values."""
+        """The modules that it matches, by their numbers below `total`, where modules are chosen and not values."""
         raise ArgumentError(f"{selector_text(self.said)} can't choose a module; addresses, patterns and classes can")
 
     def single(self, graph: KnownGraph, asked: Asked) -> tuple[set[int], str | None]:
-        """The entries that are meant where one is wanted, and what is to be said about that."""
+        """The entries that it matches where one is wanted, and a warning for the user, if there is one."""
         return self.places(graph, asked), None
 
     def nothing(self, graph: KnownGraph) -> str:
-        """Why nothing is meant."""
+        """Why it matches nothing."""
         return f"nothing is chosen by {selector_text(self.said)}"
 
     def several(self, labels: Sequence[str]) -> str:
-        """Why it can't be one."""
+        """Why it does not match a single layer."""
         listed = few_of(labels)
         return (
             f"{selector_text(self.said)} means {len(labels)} layers: {listed}; ask for one of them, or log.select(...)"

@@ -37,7 +37,7 @@ class Word(Kind):
         return self.of_type(seen.layer_type) if seen.label is None else YES if self.fits(seen.label) else NO
 
     def of_type(self, layer_type: str) -> Answer:
-        """Are the operations of this type meant?"""
+        """Does it match the operations of this type?"""
         if layer_type == "output":  # which path it has is not known yet
             return YES if self.is_part and self.name in layer_type else ASK
         if self.is_label:

@@ -24,11 +24,11 @@ class Matcher:
         self.modules_asked = set().union(*[kind.modules_asked() for kind in kinds])
 
     def answer(self, seen: Seen) -> Answer:
-        """Is this value meant by any of the selectors?"""
+        """Does any of the selectors match this value?"""
         return max([kind.answer(seen) for kind in self.kinds], default=NO)
 
     def places(self, graph: KnownGraph, asked: Asked) -> list[int]:
-        """The entries that are meant, in order. A selector that means nothing is an error."""
+        """The entries that they match, in order. A selector that matches nothing is an error."""
         chosen: set[int] = set()
         for kind in self.kinds:
             found = kind.places(graph, asked)
@@ -44,7 +44,7 @@ def compile(selection: Selection, modules: ModuleTable, argument: str, *, module
 
 
 def modules_chosen(selection: Selection, modules: ModuleTable, argument: str) -> set[int]:
-    """The modules that selectors mean, by their numbers. A selector that means none is an error."""
+    """The modules that selectors match, by their numbers. A selector that matches none is an error."""
     chosen: set[int] = set()
     for kind in compile(selection, modules, argument, modules_only=True).kinds:
         found = kind.modules(len(modules.infos))

@@ -28,7 +28,7 @@ class Returned(Kind):
         return YES if any(self.fits(*returned) for returned in seen.returned) else seen.not_returned
 
     def fits(self, module: int, call: int, position: int | None) -> bool:
-        """Is this tensor of this module call meant?"""
+        """Does it match this tensor of this module call?"""
         return (
             module in self.numbers
             and self.call in (None, call)
@@ -45,7 +45,7 @@ class Returned(Kind):
         return {place for call in self.calls(graph) for place in self._outputs(graph, call)}
 
     def calls(self, graph: KnownGraph) -> list[int]:
-        """The calls that are meant."""
+        """The calls that it matches."""
         tree = graph.modules
         calls = [call for number in self.numbers for call in tree.calls_of[number]]
         return [call for call in calls if self.call in (None, tree.calls[call].number)]
@@ -95,14 +95,14 @@ class Returned(Kind):
         return {next(iter(places)) for places in outputs if places}, self.first_of(sorted(most.values()))
 
     def first_of(self, positions: Sequence[int]) -> str:
-        """What to tell who asked for one tensor of a module that returned several, and gets the first."""
+        """The warning where one tensor is asked for, the module returned several, and the first is taken."""
         address = self.said if isinstance(self.said, str) else "address"
         each = ", ".join(repr(f"{address}[{index}]") for index in positions[:4]) + " ..." * (len(positions) > 4)
         return f"{self._name} returned {len(positions)} tensors, and this is the first; each has a name: {each}"
 
     @property
     def is_one_module(self) -> bool:
-        """Is one module meant, and surely no layer?"""
+        """Does it match a single module, and certainly no layer?"""
         return len(self.numbers) == 1
 
 

@@ -11,7 +11,7 @@ from .selection import Predicate
 
 
 class Answer(IntEnum):
-    """Is a value meant? `ASK` again when more is known."""
+    """Does a selector match a value? `ASK` again when more is known."""
 
     NO = 0
     ASK = 1
