@@ -48,9 +48,7 @@ def test_a_reference_knows_its_weights(tmp_path: Path) -> None:
     net = Net()
     with torch.no_grad():
         net.last.weight.mul_(2)
-    with pytest.raises(
-        AssertionError, match="from linear_2_5 on .*1 of 6 weights differ from the reference, such as"
-    ):
+    with pytest.raises(AssertionError, match="from linear_2_5 on .*1 of 6 weights differ from the reference, such as"):
         tl.assert_same(logged(net), path)
 
 
