@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -38,3 +41,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     named = [item.nodeid for item in items if " at 0x" in item.nodeid]
     if named:
         raise pytest.UsageError(f"a test is named after the address of an object; give it an id: {named[0]}")
+
+
+@pytest.fixture
+def notebook(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Pretend to run in a notebook; what is displayed."""
+    shown: list[Any] = []
+    package, display = types.ModuleType("IPython"), types.ModuleType("IPython.display")
+    package.get_ipython = lambda: types.SimpleNamespace(kernel=object())  # type: ignore[attr-defined]
+    display.display = shown.append  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", package)
+    monkeypatch.setitem(sys.modules, "IPython.display", display)
+    return shown

@@ -127,6 +127,18 @@ def test_tables_and_pictures(model: nn.Module, tmp_path: Path) -> None:
     assert found.draw(tmp_path / "sweep.svg").read_text().count("<title>") == 12
     with pytest.raises(tl.ArgumentError, match="svg"):
         found.draw(tmp_path / "sweep.gif")
+    assert list(found.to_pandas()["index"][:6]) == [0, 1, 2, 3, 4, 5]
+    words = found.draw(tmp_path / "sweep.svg").read_text()
+    assert "effect on metric" in words and "index along dimension 1" in words
+
+
+def test_in_a_notebook_a_sweep_shows_itself(
+    model: nn.Module, notebook: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = tl.sweep(tl.log_forward_pass(model, X), sites="0", edit=E.zero(), metric=lambda output: output.sum())
+    found.draw()
+    assert not list(tmp_path.iterdir()) and "effect on the metric" in notebook[0]._repr_svg_()
 
 
 def test_wrong_arguments(model: nn.Module) -> None:

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from ..aliases import ARGUMENTS
 from ..errors import ArgumentError, near
+from ..notebook import in_notebook, temporary_folder
 from ..selectors import Selection
-from .notebook import in_notebook, temporary_folder
 from .output.formats import FORMATS
 from .view.view_options import Chosen, ViewOptions
 

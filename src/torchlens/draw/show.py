@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import os
 import subprocess
 import sys
@@ -17,9 +16,9 @@ from torch import nn
 from ..aliases import ARGUMENTS
 from ..capture.session import modules_of
 from ..errors import ArgumentError, LayerNotFoundError, near
+from ..notebook import in_notebook, show_inline
 from ..selectors import Modules, Selection, modules_chosen
 from .draw_options import DrawOptions, check_writable
-from .notebook import in_notebook, temporary_folder
 from .output.formats import FORMATS
 from .output.render import check_renderer, render
 from .view.build import make_view
@@ -80,9 +79,8 @@ def draw(log: Drawable, options: DrawOptions) -> Path:
     path.write_bytes(picture)
     if inline:
         svg = picture if options.vis_fileformat == "svg" else render(view, "svg", options.renderer)
-        kept = "" if path.parent == temporary_folder() else f": {path}"
-        _display(InlinePicture(svg.decode(), f"Picture of {log.model_name}{kept}"))
-    elif not options.vis_save_only and FORMATS[options.vis_fileformat].is_picture:
+        return show_inline(svg.decode(), f"Picture of {log.model_name}", path)
+    if not options.vis_save_only and FORMATS[options.vis_fileformat].is_picture:
         open_in_viewer(path)
     return path
 
@@ -115,27 +113,6 @@ def _depth(view: View) -> int:
 
 
 # ---- showing --------------------------------------------------------------------------------------------------
-
-
-class InlinePicture:
-    """A picture that shows itself in a notebook."""
-
-    def __init__(self, svg: str, text: str) -> None:
-        self._svg = svg
-        self._text = text
-
-    def __repr__(self) -> str:
-        return self._text
-
-    def _repr_svg_(self) -> str:
-        return self._svg
-
-    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
-        return {"image/svg+xml": self._svg, "text/plain": self._text}
-
-
-def _display(picture: InlinePicture) -> None:
-    importlib.import_module("IPython.display").display(picture)
 
 
 def open_in_viewer(path: Path) -> bool:

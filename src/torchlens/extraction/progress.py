@@ -6,6 +6,8 @@ import sys
 from importlib import import_module
 from typing import Any
 
+from ..notebook import in_notebook
+
 
 class Progress:
     """A report before, a bar meanwhile, a summary at the end."""
@@ -35,9 +37,4 @@ class Progress:
 
 
 def _is_watched() -> bool:
-    return sys.stderr.isatty() or _in_notebook()
-
-
-def _in_notebook() -> bool:
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    return type(shell).__name__ == "ZMQInteractiveShell"
+    return sys.stderr.isatty() or in_notebook()

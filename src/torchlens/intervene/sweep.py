@@ -21,13 +21,14 @@ from ..capture.context import OpInProgress
 from ..capture.records import Value, values_in
 from ..errors import ArgumentError, DivergenceError, ReplayError
 from ..graph.graph import Graph
+from ..notebook import in_notebook, show_inline, temporary_folder
 from ..replay.downstream import Downstream, Edits
 from ..replay.reasons import NotReplayable
 from ..selectors import Returned, Selection
 from .apply import apply_edit
 from .batched import with_batched_attention
 from .edits import Edit, Moment, Patch, as_edit
-from .heatmap import heat_map
+from .heatmap import heat_map, write_heat_map
 from .offline import EarlierEdits, EditPlan
 from .sites import Base, EditRequest, donor_at, kinds_of
 
@@ -53,8 +54,16 @@ class Sweep:
     `base_metric` is the metric without edits; `estimated` says that the effects are first-order estimates.
     """
 
-    def __init__(self, rows: list[Effect], base_metric: float, estimated: bool) -> None:
+    def __init__(
+        self,
+        rows: list[Effect],
+        base_metric: float,
+        estimated: bool,
+        metric_name: str = "the metric",
+        over: tuple[int, ...] = (),
+    ) -> None:
         self.rows, self.base_metric, self.estimated = rows, base_metric, estimated
+        self._metric_name, self._over = metric_name, over
 
     def __iter__(self) -> Iterator[Effect]:
         return iter(self.rows)
@@ -69,8 +78,9 @@ class Sweep:
         kind = "estimates from one backward pass" if self.estimated else "exact"
         largest = sorted(self.rows, key=lambda row: -abs(row.effect))[:10]
         lines = [f"Sweep of {len(self.rows)} edits ({kind}); without edits the metric is {self.base_metric:.4g}"]
+        wide = max((len(_cell(row)) for row in largest), default=0)
         for row in largest:
-            lines.append(f"  {_cell(row):<30} {row.metric:>10.4g}  {row.effect:+.4g}")
+            lines.append(f"  {_cell(row):<{wide}}  {row.metric:>10.4g}  {row.effect:+.4g}")
         return "\n".join(lines + ["  ..."] * (len(self.rows) > 10))
 
     def to_pandas(self) -> Any:
@@ -79,11 +89,26 @@ class Sweep:
             pandas: Any = import_module("pandas")
         except ImportError as error:
             raise ImportError('to_pandas needs pandas: pip install "forwardlens[tables]"') from error
-        return pandas.DataFrame([asdict(row) | {"estimated": self.estimated} for row in self.rows])
+        rows = [asdict(row) | {"estimated": self.estimated} for row in self.rows]
+        if len(self._over) == 1:
+            rows = [row | {"index": row["index"][0]} for row in rows]
+        return pandas.DataFrame(rows)
 
-    def draw(self, path: str | PathLike[str] = "sweep.svg") -> Path:
-        """Write a heat map of the effects, sites from top to bottom, indices from left to right; SVG or PNG."""
-        return heat_map(self.rows, self.base_metric, Path(path), estimated=self.estimated)
+    def draw(self, path: str | PathLike[str] | None = None) -> Path:
+        """Write a heat map of the effects, sites from top to bottom, indices from left to right; SVG or PNG.
+
+        A notebook shows it. Without a path the file is `sweep.svg`; in a notebook nothing is left behind.
+        """
+        file = Path(path) if path is not None else (temporary_folder() if in_notebook() else Path()) / "sweep.svg"
+        svg = self._svg()
+        write_heat_map(svg, file)
+        return show_inline(svg, f"Heat map of {len(self.rows)} edits", file) if in_notebook() else file
+
+    def _svg(self) -> str:
+        estimated = "estimated " if self.estimated else ""
+        title = f"{estimated}effect on {self._metric_name}, {self.base_metric:.4g} without edits"
+        along = f"index along dimension {', '.join(map(str, self._over))}" if self._over else ""
+        return heat_map(self.rows, title, along)
 
 
 def _cell(row: Effect) -> str:
@@ -135,12 +160,18 @@ def sweep(
     what = as_edit(edit) if edit is not None else Patch(donor)
     work = _Sweep(graph, Base(graph, base._lookup._asked), what, metric, over)
     found = work.sites(sites)
+    words = _name_of(metric), work.over or ()
     if method == "gradient":
-        return Sweep(work.estimated(found), work.base_metric, estimated=True)
+        return Sweep(work.estimated(found), work.base_metric, True, *words)
     with _progress(progress, sum(len(work.cells(value)) for _, value in found)) as shown:
         size = work.size(found) if batch == "auto" else batch
         effects = call_with_grad(False, work.exact, found, size, shown)
-        return Sweep(effects, work.base_metric, estimated=False)
+        return Sweep(effects, work.base_metric, False, *words)
+
+
+def _name_of(metric: Callable[[Any], Any]) -> str:
+    name = getattr(metric, "__name__", "")
+    return name if name.isidentifier() else "the metric"  # and not <lambda>
 
 
 @contextmanager

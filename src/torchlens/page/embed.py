@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from ..draw.draw_options import DrawOptions
-from ..draw.notebook import in_notebook
 from ..draw.output.formats import FORMATS
 from ..draw.show import open_in_viewer
 from ..draw.view.build import make_view
 from ..draw.view.drawable import Drawable
 from ..errors import ArgumentError
+from ..notebook import in_notebook
 from .write import write_page
 
 

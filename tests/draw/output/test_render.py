@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
-import types
 import warnings
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -23,6 +22,7 @@ from torchlens.draw import show
 from torchlens.draw.draw_options import DrawOptions
 from torchlens.draw.output import graphviz, render
 from torchlens.draw.view.elements import Node, Text, View
+from torchlens.notebook import ShownPath
 
 MARKS = {"svg": b"<svg", "pdf": b"%PDF", "png": b"\x89PNG"}
 SVG = "{http://www.w3.org/2000/svg}"
@@ -205,18 +205,6 @@ def test_a_missing_viewer_is_no_error(monkeypatch: pytest.MonkeyPatch, tmp_path:
     assert not show.open_in_viewer(tmp_path / "graph.svg")
 
 
-@pytest.fixture
-def notebook(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Pretend to run in a notebook; what is displayed."""
-    shown: list[Any] = []
-    package, display = types.ModuleType("IPython"), types.ModuleType("IPython.display")
-    package.get_ipython = lambda: types.SimpleNamespace(kernel=object())  # type: ignore[attr-defined]
-    display.display = shown.append  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "IPython", package)
-    monkeypatch.setitem(sys.modules, "IPython.display", display)
-    return shown
-
-
 @pytest.mark.parametrize("fileformat", ["svg", "pdf", "dot"])
 def test_in_a_notebook_the_picture_is_inline(fileformat: str, notebook: list[Any], tmp_path: Path) -> None:
     path = draw_demo(tmp_path / "graph", vis_fileformat=fileformat)
@@ -234,6 +222,7 @@ def test_in_a_notebook_no_file_is_left_where_nobody_asked_for_one(
     path = log_of(DemoNetwork).draw()
     assert path.name == "modelgraph.svg" and path.exists() and not list(tmp_path.iterdir()) and len(notebook) == 1
     assert repr(notebook[0]) == "Picture of DemoNetwork"  # and not where it will be gone from
+    assert isinstance(path, ShownPath)  # which is not shown as well, if it is the last line of a cell
     log_of(DemoNetwork).draw(vis_save_only=True)
     assert [path.name for path in tmp_path.iterdir()] == ["modelgraph.svg"] and len(notebook) == 1
 
