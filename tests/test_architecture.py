@@ -20,6 +20,7 @@ FLOW = [
     "statements",
     "aliases",
     "words",
+    "notebook",
     "_torch",
     "capture",
     "graph",
