@@ -457,5 +457,5 @@ def test_the_files_are_plain(tmp_path: Path) -> None:
 
 
 def test_not_a_log(tmp_path: Path) -> None:
-    with pytest.raises(tl.ArgumentError, match="a log"):
+    with pytest.raises(tl.ArgumentError, match="must be a ModelLog"):
         tl.save({}, tmp_path / "log")  # type: ignore[arg-type]
