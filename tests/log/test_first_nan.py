@@ -54,6 +54,61 @@ def test_it_came_with_the_input_or_a_parameter(model: nn.Module) -> None:
     assert found is not None and found.label == "linear_1_1", "the first operation in which it shows"
 
 
+class Attending(nn.Module):
+    """Attention with a causal mask; what comes after it may be NaN."""
+
+    def __init__(self, mask: str, after: str) -> None:
+        super().__init__()
+        self.mask, self.after = mask, after
+
+    def forward(self, x: Tensor, given: Tensor) -> Tensor:
+        scores = x @ x.mT
+        hidden = torch.ones(3, 3).triu(1).bool()
+        if self.mask == "filled":
+            scores = scores.masked_fill(hidden, -torch.inf)
+        elif self.mask == "where":
+            scores = torch.where(hidden, float("-inf"), scores) * 2
+        elif self.mask == "added":
+            scores = scores + torch.full((3, 3), float("-inf")).triu(1)
+        else:
+            scores = scores + given
+        if self.after == "returned":
+            return scores
+        y = scores.softmax(-1) @ x
+        return torch.sqrt(y - 5) if self.after == "nan" else y
+
+
+@pytest.mark.parametrize("mask", ["filled", "where", "added", "given"])
+def test_a_mask_is_none(mask: str, tmp_path: Path) -> None:
+    x = [torch.rand(3, 4), torch.full((3, 3), -torch.inf).triu(1)]
+    assert tl.log_forward_pass(Attending(mask, "nothing"), x).first_nan() is None
+    log = tl.log_forward_pass(Attending(mask, "nan"), [x[0], x[1] if mask == "given" else ZERO])
+    tl.save(log, tmp_path / "log")
+    for each in (log, tl.load(tmp_path / "log")):
+        found = each.first_nan()
+        assert found is not None and found.layer_type == "sqrt"
+
+
+def test_a_mask_that_is_returned_counts() -> None:
+    found = tl.log_forward_pass(Attending("filled", "returned"), [torch.rand(3, 4), ZERO]).first_nan()
+    assert found is not None and found.layer_type == "maskedfill"
+
+
+def test_a_row_that_is_masked_altogether() -> None:
+    found = tl.log_forward_pass(Attending("given", "nothing"), [torch.rand(3, 4), torch.full((3, 3), -torch.inf)])
+    first = found.first_nan()
+    assert first is not None and first.layer_type == "softmax"
+
+
+def test_an_infinity_that_was_computed_is_no_mask() -> None:
+    class Logarithm(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return (torch.log(x) * 0).softmax(-1)
+
+    found = tl.log_forward_pass(Logarithm(), ZERO).first_nan()
+    assert found is not None and found.layer_type == "log"
+
+
 @pytest.mark.parametrize("lazy", [False, True])
 def test_of_a_loaded_log(model: nn.Module, tmp_path: Path, lazy: bool) -> None:
     tl.save(tl.log_forward_pass(model, ZERO), tmp_path / "log")

@@ -213,3 +213,21 @@ def test_nested_and_shared_modules() -> None:
     assert log["linear_1_1:2"].containing_module_passes == ["first:2", "first.0:2"]
     assert log["linear_1_1:1"].module_passes_exited == ["first.0:1", "first:1"]
     assert log["linear_1_1:1"].module_passes_entered == ["first:2", "first.0:2"]
+
+
+def test_the_input_of_a_module_is_what_it_was_given() -> None:
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.block = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+            self.again = nn.Linear(3, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.again(self.again(self.block(x * 2)))
+
+    log = tl.log_forward_pass(Twice(), torch.rand(2, 3))
+    assert log.modules["block"].input_layers == ["mul_1_1"]
+    assert log.modules["again:2"].input_layers == [log["again:1"].label]
+    with pytest.raises(tl.PassNeededError, match=r"again was called 2 times; ask one call: log.modules\['again:1'\]"):
+        _ = log.modules["again"].input_layers
+    assert '"address": "again"' in (log.modules.to_json() or "")

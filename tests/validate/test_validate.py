@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -220,3 +221,24 @@ def test_differences_in_words() -> None:
     assert difference(torch.zeros(3), torch.tensor([0.0, 0.5, 0.0])) == "1 of 3 values, by at most 0.5"
     assert difference(torch.zeros(3), torch.zeros(2)) == "shape (3,) against (2,)"
     assert "float64" in difference(torch.zeros(2), torch.zeros(2).double())
+
+
+def test_what_could_not_be_checked_is_said_once_for_each_reason(tmp_path: Path) -> None:
+    class Cells(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = nn.GRUCell(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            state = torch.zeros(2, 4)
+            for _ in range(7):
+                state = self.cell(x, state)
+            return state * 2
+
+    tl.save(tl.log_forward_pass(Cells(), torch.rand(2, 4)), tmp_path / "log")
+    report = tl.load(tmp_path / "log").validate()
+    text = str(report)
+    assert report and len(report.unverified) == 7
+    assert text.startswith("Valid as far as checked: 2 of 9 operations replayed"), text
+    assert text.count("Not verified") == 1 and " and 2 more: " in text
+    assert str(tl.load(tmp_path / "log", trust=True).validate()).startswith("Valid: 9 operations replayed")

@@ -12,15 +12,20 @@ from ..graph.graph import Graph
 
 
 def first_not_finite(graph: Graph) -> int | None:
-    """The first entry whose value has a NaN or Inf though no parent's has; None if there is none."""
-    found: set[int] = set()
+    """The first entry whose value has a NaN or Inf though no parent's has; None if there is none.
+
+    Masks are made of -inf on purpose. Such a mask counts only where nothing else is found, and it is in the output.
+    """
+    masks: set[int] = set()
     with no_torch_function(), grad_scope():
         set_grad_enabled(False)
         for place, value in enumerate(graph.entries):
             if not _is_finite(graph, place, value):
-                if found.isdisjoint(graph.parents[place]):
+                if not _is_mask(graph, place, value, masks):
                     return place
-                found.add(place)
+                masks.add(place)
+    if any(graph.entries[place].role == "output" for place in masks):
+        return min(masks)
     return None
 
 
@@ -37,6 +42,21 @@ def _is_finite(graph: Graph, place: int, value: Value) -> bool:
             "save the values as they are"
         )
     return all(bool(torch.isfinite(part).all()) for part in _parts(saved))
+
+
+def _is_mask(graph: Graph, place: int, value: Value, masks: set[int]) -> bool:
+    """Is -inf all that is not finite, and was it given: as a tensor, as an argument, or by a mask before?"""
+    saved = value.saved
+    if saved is None or value.dtype.is_complex or not all(map(_only_minus_infinity, _parts(saved))):
+        return False
+    if value.call < 0 or not masks.isdisjoint(graph.parents[place]):
+        return True
+    call = graph.trace.calls[value.call]
+    return any(argument == -torch.inf for argument in (*call.args, *call.kwargs.values()) if type(argument) is float)
+
+
+def _only_minus_infinity(part: Tensor) -> bool:
+    return bool((torch.isfinite(part) | (part == -torch.inf)).all())
 
 
 def _parts(tensor: Tensor) -> list[Tensor]:

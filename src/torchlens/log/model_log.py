@@ -233,6 +233,7 @@ class ModelLog(ModelFacts, Tabular, Aliased):
         None
 
         If an input has one, that input is returned. One in a parameter shows up in the first operation that uses it.
+        The -inf of an attention mask, from `masked_fill` or given to the model, counts only if the model returns it.
         """
         from .first_nan import first_not_finite
 

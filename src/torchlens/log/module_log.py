@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
+from ..errors import PassNeededError
 from ..graph.graph import Graph
 from ..graph.module_tree import Amount
 from ..selectors import split_pass
@@ -83,6 +84,20 @@ class ModuleLog(Tabular):
     def layers(self) -> list[str]:
         """The operations computed in it, over all its calls."""
         return [label for each in self.passes.values() for label in each.layers]
+
+    @property
+    def input_layers(self) -> list[str]:
+        """The operations whose tensors were given to it: of a module that was called once.
+
+        >>> log.modules["fc"].input_layers
+        ['relu_1_2']
+        """
+        if self.num_passes > 1:
+            raise PassNeededError(
+                f"{self.address} was called {self.num_passes} times; ask one call: "
+                f"log.modules['{self.address}:1'].input_layers"
+            )
+        return [label for each in self.passes.values() for label in each.input_layers]
 
     @property
     def output_layers(self) -> list[str]:

@@ -16,7 +16,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ..errors import ArgumentError, TorchVersionError, near
+from ..errors import ArgumentError, PassNeededError, TorchVersionError, near
 
 #: Tensors, records, Python objects; and ancestors, of which every row of a deep model would list thousands.
 _NO_COLUMNS = {
@@ -105,15 +105,15 @@ def _table(source: Tabular, columns: Sequence[str] | None) -> tuple[list[str], l
         if records and not all(hasattr(type(record), name) for record in records):
             raise ArgumentError(f"no column {name!r}{near(name, known)}")
     names = known if columns is None else list(columns)
-    ask = getattr if columns is not None else _if_torch_tells
+    ask = getattr if columns is not None else _if_it_tells
     return names, [{name: _cell(ask(record, name)) for name in names} for record in records]
 
 
-def _if_torch_tells(record: Any, name: str) -> Any:
-    """A property of a record; None if this version of torch can't tell, since the column was not asked for by name."""
+def _if_it_tells(record: Any, name: str) -> Any:
+    """A property of a record; None if this torch can't tell or calls differ: the column was not asked for by name."""
     try:
         return getattr(record, name)
-    except TorchVersionError:
+    except (TorchVersionError, PassNeededError):
         return None
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 _MOST_LISTED = 20
+_MOST_REASONS = 5
 
 
 @dataclass(frozen=True)
@@ -77,13 +78,37 @@ class ValidationReport(Report):
                 what = "not saved" if layer.activation is None else difference(layer.activation, tensor)
                 self.problems.append(Problem("outputs", layer.label, f"differs from a plain run: {what}"))
 
+    def _verdict(self) -> str:
+        """What can't be run again is no error, and no proof."""
+        return "Valid as far as checked" if self and self.unverified else super()._verdict()
+
+    def _unverified(self) -> list[str]:
+        """A line for each reason, with the operations that it holds for."""
+        labels: dict[str, list[str]] = {}
+        for label, reason in self.unverified:
+            labels.setdefault(reason, []).append(label)
+        lines = [f"\tNot verified: {_few(found)}: {reason}" for reason, found in labels.items()]
+        more = [f"\t... and {len(lines) - _MOST_REASONS} more reasons"] if len(lines) > _MOST_REASONS else []
+        return lines[:_MOST_REASONS] + more
+
+    def _replayed(self) -> str:
+        """Of all operations, `5 of 9`."""
+        others = [label for label, _ in self.unverified if not label.startswith("the edit of ")]
+        if not others:
+            return counted(len(self.replayed), "operation")
+        return f"{len(self.replayed):,} of {counted(len(self.replayed) + len(others), 'operation')}"
+
     def __str__(self) -> str:
         lines = [
-            f"{self._verdict()}: {counted(len(self.replayed), 'operation')} replayed, "
+            f"{self._verdict()}: {self._replayed()} replayed, "
             f"{counted(self.perturbed, 'parent')} perturbed ({len(self.without_influence)} had no influence at these "
             f"values), {counted(len(self.given), 'tensor')} given."
         ]
         if self.unstable:
             lines.append(f"\tNot reproducible by themselves: {', '.join(self.unstable[:10])}")
-        lines += [f"\tNot verified: {label}: {reason}" for label, reason in self.unverified[:5]]
-        return "\n".join([*lines, *self._listed()])
+        return "\n".join([*lines, *self._unverified(), *self._listed()])
+
+
+def _few(labels: list[str]) -> str:
+    more = f" and {len(labels) - _MOST_REASONS} more" if len(labels) > _MOST_REASONS else ""
+    return ", ".join(labels[:_MOST_REASONS]) + more
