@@ -24,7 +24,7 @@ from playwright.sync_api import TimeoutError
 
 from benchmarks import peers
 
-PREPARE_LIMIT, OPEN_LIMIT, MOVE_LIMIT = 900.0, 120.0, 20.0  # seconds
+PREPARE_LIMIT, OPEN_LIMIT, MOVE_LIMIT = 300.0, 120.0, 20.0  # seconds
 
 # Runs in each page before its own scripts; says when the page has settled. (Asking it would block as long as it does.)
 WATCH = """(() => {

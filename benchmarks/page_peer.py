@@ -44,7 +44,7 @@ def netron(model: nn.Module, x: Tensor, folder: Path, port: int) -> list[str]:
     import netron as viewer
 
     path = folder / "model.onnx"
-    torch.onnx.export(model, (x,), path, dynamo=True, external_data=True, optimize=False, verbose=False)
+    torch.onnx.export(model, (x,), path, dynamo=True, external_data=True, verbose=False)
     viewer.start(str(path), address=("127.0.0.1", port), browse=False)
     return [f"http://127.0.0.1:{port}/"]
 
@@ -83,10 +83,11 @@ VIEWERS: dict[str, Callable[[nn.Module, Tensor, Path, int], list[str]]] = {
 def main(viewer: str, graph: str, folder: str, port: str) -> None:
     torch.manual_seed(0)
     sys.setrecursionlimit(RECURSION)
+    told, sys.stdout = sys.stdout, sys.stderr  # what tools print, from whatever thread, is no answer
     model, x = GRAPHS[graph][1]()
     begin = time.process_time()
     urls = VIEWERS[viewer](model, x, Path(folder), int(port))
-    print(json.dumps({"urls": urls, "seconds": time.process_time() - begin}), flush=True)
+    print(json.dumps({"urls": urls, "seconds": time.process_time() - begin}), file=told, flush=True)
     sys.stdin.read()
 
 
