@@ -1,9 +1,10 @@
-"""Pictures in a notebook: shown inline, with no file left where nobody asked for one."""
+"""Pictures and progress bars: in a notebook pictures are inline, and no file is left behind."""
 
 from __future__ import annotations
 
 import importlib
 import sys
+import warnings
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +20,13 @@ def in_notebook() -> bool:
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return shell is not None and getattr(shell, "kernel", None) is not None
+
+
+def progress_bar(**options: Any) -> Any:
+    """A bar of tqdm: a widget where a notebook can show one, else text. ImportError without tqdm."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of widgets that are not installed: the bar is text then
+        return importlib.import_module("tqdm.auto").tqdm(**options)
 
 
 def temporary_folder() -> Path:

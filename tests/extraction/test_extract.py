@@ -6,6 +6,7 @@ import filecmp
 import os
 import shutil
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -301,3 +302,13 @@ def test_backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match=r'pip install "forwardlens\[ray\]"'):
         extract(tmp_path / "acts", backend="ray")
+
+
+def test_in_a_notebook_the_report_is_no_error(
+    notebook: list[Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tl.extract(nn.ReLU(), torch.rand(4, 3), ["relu_1"], save_to=tmp_path / "acts", progress=True)
+    said = capsys.readouterr()
+    assert "relu_1" in said.out and "relu_1" not in said.err

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from importlib import import_module
 from typing import Any
 
-from ..notebook import in_notebook
+from ..notebook import in_notebook, progress_bar
 
 
 class Progress:
@@ -18,13 +17,13 @@ class Progress:
 
     def say(self, text: str) -> None:
         if self.shown:
-            print(text, file=sys.stderr, flush=True)
+            # a notebook shows stderr as if something had gone wrong
+            print(text, file=sys.stdout if in_notebook() else sys.stderr, flush=True)
 
     def begin(self, total: int | None, done: int) -> None:
         """Begin at what an earlier run has done, without counting that for the rate."""
         if self.shown:
-            bars: Any = import_module("tqdm.auto")
-            self._bar = bars.tqdm(total=total, initial=done, unit=" rows", dynamic_ncols=True)
+            self._bar = progress_bar(total=total, initial=done, unit=" rows", dynamic_ncols=True)
 
     def advance(self, rows: int) -> None:
         if self._bar is not None:

@@ -21,7 +21,7 @@ from ..capture.context import OpInProgress
 from ..capture.records import Value, values_in
 from ..errors import ArgumentError, DivergenceError, ReplayError
 from ..graph.graph import Graph
-from ..notebook import in_notebook, show_inline, temporary_folder
+from ..notebook import in_notebook, progress_bar, show_inline, temporary_folder
 from ..replay.downstream import Downstream, Edits
 from ..replay.reasons import NotReplayable
 from ..selectors import Returned, Selection
@@ -181,10 +181,10 @@ def _progress(wanted: bool, total: int) -> Iterator[Callable[[int], Any]]:
         yield lambda done: None
         return
     try:
-        bars: Any = import_module("tqdm.auto")
+        shown = progress_bar(total=total, unit=" edits")
     except ImportError as error:
         raise ImportError("a progress bar needs tqdm: pip install tqdm") from error
-    with bars.tqdm(total=total, unit=" edits") as bar:
+    with shown as bar:
         yield bar.update
 
 
