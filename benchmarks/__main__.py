@@ -1,6 +1,6 @@
 """What logging costs, in numbers: ours and other tools' against the plain forward. Writes benchmarks/results.md.
 
-python -m benchmarks                          everything that was not measured before; about half an hour in all
+python -m benchmarks                          all that was not measured before; a quarter of an hour if nothing was
 python -m benchmarks --fresh                  forget what was measured before
 python -m benchmarks --quick                  a few models, two or three minutes; results.md stays as it is
 python -m benchmarks --again --models GPT-2   measure some of it again; `--peers nnsight`, `--peers none`, `--questions`
@@ -28,15 +28,16 @@ STORES = ROOT / ".results"
 LOGS = ["everything", "metadata", "three"]
 MODES = [*LOGS, "fastlog nothing", "fastlog one kind", "gradients", "replay", "validate", "draw"]
 FLOORS = ["intercept", "floor", "copies"]
+LARGE = ("Swin-V2-B b16", "ViT-B/16 b16")  # seconds for one run: only if they are named
 
 
 @dataclass(frozen=True)
 class Plan:
-    rounds: int = 15
-    share: float = 8.0  # seconds for each tool with each model, after three rounds (one of another tool)
-    limit: float = 40.0  # seconds for one run
-    minutes: float = 25.0  # no model is begun after that
-    models: tuple[str, ...] = tuple(name for name in MODELS if not name.endswith("1M"))
+    rounds: int = 9
+    share: float = 4.0  # seconds for each tool with each model, after three rounds (one of another tool)
+    limit: float = 20.0  # seconds for one run
+    minutes: float = 9.0  # no model is begun after that; the questions take five more
+    models: tuple[str, ...] = tuple(name for name in MODELS if name not in LARGE and not name.endswith("1M"))
     first_calls: tuple[str, ...] = ("AlexNet b1", "ResNet-50 b1", "GPT-2")
     sizes: tuple[tuple[str, int], ...] = (("10k", 3), ("100k", 2), ("1M", 1))  # with repeats
     peaks: tuple[str, ...] = ("ResNet-50 b16", "Swin-V2-B b1", "GPT-2")
@@ -59,7 +60,7 @@ def tools_for(model: str) -> list[str]:
     if model.endswith("b16"):
         return [*FLOORS, *LOGS, "torchlens newest"]
     if model.startswith("small"):  # bound by dispatch, as every model is whose kernels run elsewhere
-        return [*FLOORS, *LOGS, "fastlog nothing", "fastlog one kind"]
+        return [*FLOORS, "capture", *LOGS, "fastlog nothing", "fastlog one kind"]
     if model.startswith(("chain", "RNN")):
         here = ["intercept", "floor", "everything", "metadata", "fastlog nothing"]
         return [*here, *(peer for peer in PEERS if peer != "nnsight" or model.startswith("RNN"))]

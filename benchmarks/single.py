@@ -123,6 +123,62 @@ def peak(model_name: str, tool_name: str) -> dict[str, float]:
     return {"MB": _status("VmHWM") / 2**20}  # not getrusage, which begins with the peak of the parent process
 
 
+def ways(model_name: str, threads: str, seconds: str) -> dict[str, dict[str, float]]:
+    """Ratios to the plain forward in interleaved runs, by elapsed and by processor time.
+
+    What a run has left is dropped before the next one begins, as a script does; and for one more figure the last log
+    is held, so that all values of the next one need fresh memory.
+    """
+    import torch
+    from benchmarks.tools import TOOLS
+
+    import torchlens as tl
+
+    torch.set_num_threads(int(threads))
+    model, x = _built(model_name)
+    held: list[Any] = []
+    tasks = {tool: TOOLS[tool].prepare(model, x) for tool in WAYS_TOOLS}
+    tasks["held"] = lambda: _hold(held, tl.log_forward_pass(model, x))
+    passes = {tool: TOOLS[tool].passes for tool in WAYS_TOOLS} | {"held": 1}
+    spans: dict[str, list[tuple[float, float]]] = {tool: [] for tool in tasks}
+    with torch.no_grad():
+        for task in tasks.values():  # what is set up once
+            task()
+        end = time.monotonic() + float(seconds)
+        while time.monotonic() < end or len(spans["held"]) < 5:
+            for tool, task in tasks.items():
+                spans["plain"].append(_clocks(tasks["plain"]))
+                spans[tool].append(_clocks(task))
+            held.clear()
+            tasks["held"]()
+    wall, cpu = ({tool: statistics.median(clocks) for tool, clocks in _by_clock(spans, n)} for n in (0, 1))
+    return {
+        tool: {"wall": wall[tool] / passes[tool] / wall["plain"], "cpu": cpu[tool] / passes[tool] / cpu["plain"]}
+        for tool in tasks
+    }
+
+
+def _by_clock(spans: dict[str, list[tuple[float, float]]], clock: int) -> list[tuple[str, list[float]]]:
+    return [(tool, [each[clock] for each in found]) for tool, found in spans.items()]
+
+
+#: What is measured in several ways.
+WAYS_TOOLS = ("plain", "intercept", "floor", "copies", "capture", "everything", "fastlog one kind")
+
+
+def _hold(held: list[Any], log: Any) -> None:
+    str(log)
+    held[:] = [log]
+
+
+def _clocks(task: Any) -> tuple[float, float]:
+    """Elapsed and processor time."""
+    gc.collect(0)
+    wall, cpu = time.perf_counter(), time.process_time()
+    task()
+    return time.perf_counter() - wall, time.process_time() - cpu
+
+
 def _built(model_name: str) -> Any:
     import torch
     from benchmarks.models import MODELS
@@ -148,7 +204,7 @@ def _status(field: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
 
 
-QUESTIONS = {function.__name__: function for function in (imported, first_call, split, held, peak)}
+QUESTIONS = {function.__name__: function for function in (imported, first_call, split, held, peak, ways)}
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")

@@ -144,6 +144,13 @@ def log_with(**options: Any) -> Callable[[nn.Module, Tensor], Task]:
     return prepare
 
 
+def capture(model: nn.Module, x: Tensor) -> Task:
+    """A log whose graph nobody asks for."""
+    import torchlens as tl
+
+    return lambda: _drop(tl.log_forward_pass(model, x))
+
+
 def three_layers(model: nn.Module, x: Tensor) -> Task:
     """Those of three modules without children, among those that are called."""
     called: list[str] = []
@@ -274,6 +281,7 @@ TOOLS: dict[str, Tool] = {
     "copies": Tool(floor_of(KeepAndCopy)),
     "hooks": Tool(hooks),
     "features": Tool(features),
+    "capture": Tool(capture),
     "everything": Tool(log_with()),
     "metadata": Tool(log_with(layers_to_save=None)),
     "three": Tool(three_layers),
