@@ -20,7 +20,7 @@ from benchmarks.report import report, shown
 from benchmarks.tools import TOOLS
 from tests.jobs import Results
 
-from benchmarks import peers
+from benchmarks import peers, ways
 
 DOCUMENT = ROOT / "benchmarks" / "results.md"
 STORES = ROOT / ".results"
@@ -41,6 +41,7 @@ class Plan:
     first_calls: tuple[str, ...] = ("AlexNet b1", "ResNet-50 b1", "GPT-2")
     sizes: tuple[tuple[str, int], ...] = (("10k", 3), ("100k", 2), ("1M", 1))  # with repeats
     peaks: tuple[str, ...] = ("ResNet-50 b16", "Swin-V2-B b1", "GPT-2")
+    ways: tuple[str, ...] = ways.CHOSEN
 
 
 QUICK = Plan(
@@ -52,6 +53,7 @@ QUICK = Plan(
     first_calls=("AlexNet b1",),
     sizes=(("10k", 1),),
     peaks=("AlexNet b1",),
+    ways=("small transformer",),
 )
 
 
@@ -80,6 +82,7 @@ def questions(plan: Plan) -> list[Question]:
             asked.append(Question(f"split: {kind} {size}", ("split", f"{kind} {size}"), repeats))
             if size != "1M":
                 asked.append(Question(f"held: {kind} {size}", ("held", f"{kind} {size}")))
+    asked += ways.questions(plan.ways)
     for model in plan.peaks:
         for tool in ("plain", "floor", "everything", "metadata", "three", "torchlens newest"):
             asked.append(Question(f"peak: {model}, {tool}", ("peak", model, tool), tool=tool))

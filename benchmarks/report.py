@@ -46,6 +46,17 @@ PEAKS = {"metadata": 1.05, "three": 1.25}
 IMPORT_SECONDS = 0.10
 FIRST_CALL = 1.5
 
+#: What is measured in several ways, and what it is called there.
+WAYS = {
+    "intercept": "does nothing",
+    "floor": "floor",
+    "copies": "floor with right values",
+    "capture": "capture",
+    "everything": "full log",
+    "held": "full log, the last one held",
+    "fastlog one kind": "Recorder of one kind",
+}
+
 PEERS = ["torchlens 2.15.0", "torchlens newest", "nnsight", "torchview"]
 
 EXPLANATION = """\
@@ -60,10 +71,32 @@ right values* also copies what an in-place operation is about to overwrite. A ta
 """
 
 
+#: The counts of whole stages are in gate.json; the parts come from profiles that callgrind made of the same runs.
+FLOOR_OF_PYTHON = """\
+## What stands between a log and its floor
+
+On models of small operations a capture costs instructions, not memory. `make bench-gate` counts them: 27,100 for each
+operation of a chain, 46,000 in the RNN, 76,600 in the small transformer, which calls a module for every third torch
+call. To receive a call and pass it on costs 7,100 (8,300 in the RNN): torch looks the handler up by its name and
+collects the types of the arguments. The rest in a chain, roughly: 8,500 for some 340 steps of Python's interpreter
+(which arguments are known, is their memory as it was, what is to be kept); 3,700 for the lazy copy; 3,000 for versions,
+devices and the caller's frames, attributes that Python looks up anew each time; 2,200 for grad mode, autocast,
+inference mode and the clock; 2,600 for the records, a weak reference and the tables. In the transformer a sixth is
+preparation: each parameter is described, and each module gets a stand-in, before the first call.
+
+A core in C would skip the interpreter's part: a prototype of 700 lines brought the chain from 30,300 to 16,100
+instructions and from 11.6 to 7.0 microseconds. There is none. It would have to do everything that the path in Python
+does a second time, to the last detail, and that path would stay, for where nothing can be compiled: two to keep equal,
+where the goal was simpler code.
+"""
+
+
 def report(found: Found, clock: str = "wall") -> str:
     page = Page(found, "ratios" if clock == "wall" else "cpu_ratios")
     sections = [
         full_log(page),
+        in_several_ways(page),
+        FLOOR_OF_PYTHON,
         other_tools(page),
         other_modes(page),
         tiny_operations(page),
@@ -214,6 +247,31 @@ def full_log(page: Page) -> str:
         f"{METADATA} of that; for three layers, the upper quartile of the full log."
     )
     return table("A log, against the plain forward", columns, rows, note)
+
+
+def in_several_ways(page: Page) -> str:
+    rows = []
+    for way in page.models_of("ways"):
+        model, _, threads = way.rpartition(", ")
+        answers = page.found[f"ways: {way}"].get("answers", [{}])[0]
+        if answers:
+            rows.append([model, threads, *(span(list(answers[tool].values())) for tool in WAYS)])
+    note = (
+        "Medians by elapsed and by processor time, the lower one first: they differ where the machine does other "
+        "things, and where several threads work. A log that is made while the last one is held needs fresh memory for "
+        "every value, which the system has to clear first; one that is made after the last one was dropped gets that "
+        "one's. `python -m benchmarks.ways` prints this table."
+    )
+    return table("In several ways", ["model", "threads", *WAYS.values()], rows, note)
+
+
+def span(figures: Sequence[float]) -> str:
+    """
+    >>> span([1.612, 1.244]), span([1.04, 1.041])
+    ('1.24–1.61', '1.04')
+    """
+    low, high = f"{min(figures):.2f}", f"{max(figures):.2f}"
+    return low if low == high else f"{low}–{high}"
 
 
 def other_tools(page: Page) -> str:
