@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,3 +90,18 @@ def test_in_which_module_and_call_it_raised() -> None:
     with pytest.raises(TypeError) as wrong:
         tl.log_forward_pass(Calling(False), [1, 2, 3])
     assert "raised in the model itself after 0 operations" in wrong.value.__notes__[0]  # type: ignore[attr-defined]
+
+
+def test_an_argument_of_the_model_as_a_keyword() -> None:
+    with pytest.raises(tl.ArgumentError, match=r"no argument 'm'; an argument of the model: input_kwargs=\{'m': ...\}"):
+        tl.log_forward_pass(nn.Linear(3, 3), torch.rand(2, 3), m=1)
+
+
+def test_completion_lists_what_users_need() -> None:
+    assert set(dir(tl.edits)) == set(tl.edits.__all__) and "torch" not in dir(tl.reduce)
+    assert "zero" in dir(tl.edits) and "mean" in dir(tl.reduce)
+
+
+def test_save_returns_where(tmp_path: Path) -> None:
+    log = tl.log_forward_pass(nn.Linear(3, 3), torch.rand(2, 3))
+    assert tl.save(log, str(tmp_path / "log")) == tmp_path / "log"

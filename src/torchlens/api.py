@@ -277,11 +277,11 @@ def save(
     include_activations: bool = True,
     include_gradients: bool = True,
     include_arguments: bool = True,
-) -> None:
-    """Save a log as a folder of JSON and safetensors files, without any pickle.
+) -> Path:
+    """Save a log as a folder of JSON and safetensors files, without any pickle, and return the folder's path.
 
-    >>> tl.save(log, folder / "demo")
-    >>> tl.load(folder / "demo")["fc"].activation.equal(log["fc"].activation)
+    >>> path = tl.save(log, folder / "demo")
+    >>> tl.load(path)["fc"].activation.equal(log["fc"].activation)
     True
 
     Args:
@@ -312,13 +312,14 @@ def save(
         gradients=include_gradients,
         arguments=include_arguments,
     )
+    return Path(path)
 
 
 def load(path: str | PathLike[str], lazy: bool = False, trust: bool = False) -> ModelLog:
     """The log that `save` wrote. Nothing that the files name is imported or run.
 
-    >>> tl.save(log, folder / "log")
-    >>> again = tl.load(folder / "log")
+    >>> path = tl.save(log, folder / "log")
+    >>> again = tl.load(path)
     >>> again["fc"].parent_layers, bool(again.validate())
     (['relu_1_2'], True)
 

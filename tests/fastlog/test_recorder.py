@@ -617,3 +617,10 @@ def test_an_input_that_hides_tensors_is_a_warning_once() -> None:
         for _ in range(2):
             recorder.log([iter([torch.rand(3)])])
     assert len(recorder.recording.warnings) == 1
+
+
+def test_records_by_a_short_label() -> None:
+    recording = tl.fastlog.record(nn.Sequential(nn.Linear(3, 3), nn.ReLU()), torch.rand(2, 3), keep_module=["0", "1"])
+    assert recording.by_label["1"] == recording.by_label["1:1"]
+    with pytest.raises(tl.LayerNotFoundError, match="no record '2'"):
+        recording.by_label["2"]

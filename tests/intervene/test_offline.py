@@ -112,3 +112,28 @@ def test_patching_all_of_the_last_layer_gives_the_output_of_the_donor(model: Bra
     donor = tl.log_forward_pass(model, torch.rand(4, 5))
     patched = tl.log_forward_pass(model, X).intervene({"add": E.patch(donor)})
     assert patched[-1].activation.equal(donor[-1].activation)
+
+
+@pytest.mark.parametrize("kept", ["last", "list", "stack"])
+@pytest.mark.parametrize("cell", [nn.GRUCell, nn.RNNCell])
+def test_the_state_of_a_recurrent_cell(cell: Any, kept: str) -> None:
+    class Cells(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = cell(4, 4)
+
+        def forward(self, x: Tensor) -> Any:
+            state, states = torch.zeros(2, 4), []
+            for _ in range(3):
+                state = self.cell(x, state)
+                states.append(state)
+            return torch.stack(states) if kept == "stack" else states if kept == "list" else state
+
+    model, x = Cells(), torch.rand(2, 4)
+    for site in ("cell:2", "cell:1"):
+        edits = {site: tl.edits.add(1.0)}
+        offline = tl.log_forward_pass(model, x).intervene(edits)
+        live = tl.log_forward_pass(model, x, interventions=edits)
+        assert [op.label for op in offline] == [op.label for op in live]
+        assert all(torch.equal(a.activation, b.activation) for a, b in zip(offline, live, strict=True))  # type: ignore[arg-type]
+        assert offline.validate()

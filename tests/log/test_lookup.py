@@ -231,3 +231,20 @@ def test_the_input_of_a_module_is_what_it_was_given() -> None:
     with pytest.raises(tl.PassNeededError, match=r"again was called 2 times; ask one call: log.modules\['again:1'\]"):
         _ = log.modules["again"].input_layers
     assert '"address": "again"' in (log.modules.to_json() or "")
+
+
+def test_the_outputs_of_a_model_by_path() -> None:
+    class Several(nn.Module):
+        def forward(self, x: Tensor) -> dict[str, Any]:
+            return {"logits": x * 2, "attentions": (x + 1, x + 2)}
+
+    log = tl.log_forward_pass(Several(), torch.rand(2, 3))
+    assert "logits" in log["logits"].lookup_keys and "attentions[1]" in log["attentions[1]"].lookup_keys
+    with pytest.raises(tl.LayerNotFoundError, match=r"several names: attentions\[0\], attentions\[1\]; ask for one"):
+        log["attentions"]
+
+
+def test_a_layer_of_several_passes_names_what_its_operations_have() -> None:
+    log = tl.log_forward_pass(RecurrentNetwork(), torch.rand(5, 5))
+    with pytest.raises(AttributeError, match="did you mean 'activation'"):
+        _ = log["linear_1_1"].activations

@@ -38,7 +38,8 @@ def picture_options(
     """
     drawn = {*ARGUMENTS, *(field.name for field in dataclasses.fields(DrawOptions))}
     for unknown in [name for name in drawing if name not in drawn]:
-        raise ArgumentError(f"no argument {unknown!r}{near(unknown, [*own, *drawn])}")
+        hint = near(unknown, [*own, *drawn]) or f"; an argument of the model: input_kwargs={{{unknown!r}: ...}}"
+        raise ArgumentError(f"no argument {unknown!r}{hint}")
     for older in [name for name in drawing if ARGUMENTS.get(name) == "vis_mode"]:
         if vis_mode != own["vis_mode"].default:
             raise ArgumentError(f"{older!r} and 'vis_mode' are one argument: give it once")

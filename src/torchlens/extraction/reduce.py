@@ -310,3 +310,7 @@ def _code(code: CodeType) -> tuple[Any, ...]:
     """What a function does, without where it stands."""
     constants = [_code(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
     return code.co_code, constants, code.co_names
+
+
+def __dir__() -> list[str]:
+    return __all__

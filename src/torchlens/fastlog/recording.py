@@ -177,7 +177,7 @@ class Records(Sequence[Record]):
     @cached_property
     def by_label(self) -> dict[str, list[Record]]:
         """The records of each label, in order."""
-        return _grouped(self.records, lambda record: record.label)
+        return _ByLabel(_grouped(self.records, lambda record: record.label), self)
 
     @cached_property
     def _short(self) -> dict[str, list[Record]]:
@@ -220,6 +220,20 @@ def data_frame(rows: list[dict[str, Any]]) -> Any:
     except ImportError as error:
         raise ImportError('to_pandas needs pandas: pip install "forwardlens[tables]"') from error
     return pandas.DataFrame(rows)
+
+
+class _ByLabel(dict[str, list[Record]]):
+    """Records by label; a short one such as `relu_3` or `features.1` will do as in `recording[...]`."""
+
+    def __init__(self, records: dict[str, list[Record]], recording: Records) -> None:
+        super().__init__(records)
+        self._recording = recording
+
+    def __missing__(self, key: str) -> list[Record]:
+        found = self._recording._short.get(key)
+        if found is None:
+            raise LayerNotFoundError(f"no record {key!r}{near(key, self) if isinstance(key, str) else ''}")
+        return found
 
 
 def _of_module(record: Record) -> bool:

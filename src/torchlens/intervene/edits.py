@@ -543,6 +543,10 @@ for _edit in (zero, replace, add, scale, clamp, noise, mean, patch, resample, sw
     explain_arguments(_edit)
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 if not TYPE_CHECKING:  # a type checker is to know the names that there are
 
     def __getattr__(name: str) -> Any:

@@ -19,6 +19,7 @@ from ..capture.records import Applied, Call, Intervention, Trace, Value, argumen
 from ..errors import ArgumentError, LayerNotFoundError, ReplayError
 from ..graph.graph import Graph
 from ..replay.downstream import Downstream, Edits
+from ..replay.same import same
 from ..selectors import Returned
 from .again import AppliedEdits
 from .apply import apply_edit, remarks
@@ -114,7 +115,7 @@ class EditPlan:
         uses = Counter(v for call in trace.calls for _, v in argument_values(call)) if unsure else Counter()
         for value in unsure:
             call = trace.calls[value.call]
-            returned = any(parent.facts == value.facts for _, parent in argument_values(call))
+            returned = any(_may_be_same(parent, value) for _, parent in argument_values(call))
             if call.written and (value.address is not None or self._is_exposed()):
                 self._refuse(value, "lies in memory that is also used in ways that are not logged")
             if not call.written and returned and uses[value] > 1:  # it may be its argument, under a new label
@@ -289,3 +290,11 @@ def _with_tensor(value: Value, tensor: Tensor) -> Value:
     new.kept = tensor if tensor.is_inference() else copied(tensor.detach())
     new._facts, new.transformed = facts_of(tensor), None
     return new
+
+
+def _may_be_same(parent: Value, value: Value) -> bool:
+    """May a call have returned an argument itself? Not if what they hold differs."""
+    if parent.facts != value.facts:
+        return False
+    before, after = parent.saved, value.saved
+    return before is None or after is None or same(before, after)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..aliases import LAYER_ATTRIBUTES, Aliased
-from ..errors import PassNeededError
+from ..errors import PassNeededError, near
 from ..graph.graph import Graph
 from . import text
 from .listing import layer_line
@@ -114,6 +114,9 @@ class LayerLog(Tabular, Aliased):
             f"{label} has {self.num_passes} passes, and {name!r} differs between them; "
             f"ask one pass: log['{label}:1'].{name} or layer.passes[1].{name}"
         )
+
+    def _hint(self, name: str) -> str:
+        return near(name, [each for each in (*dir(self), *self._aliases) if not each.startswith("_")])
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *(name for name in dir(OpLog) if not name.startswith("_"))})

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..errors import LayerNotFoundError, SeveralOutputsWarning, warn
 from ..graph.graph import Graph
-from ..selectors import Asked, Kind, Selection, compile
+from ..selectors import Asked, Kind, Selection, Word, compile, short_path
 from .op_log import OpLog
 
 
@@ -42,8 +42,14 @@ class Lookup:
     def _layer(self, kind: Kind, places: list[int]) -> list[int]:
         layers = list(dict.fromkeys(self._graph.layers[place] for place in places))
         if len(layers) > 1:
-            raise LayerNotFoundError(kind.several([self._graph.layer_labels[layer] for layer in layers]))
+            paths = self._paths(kind, places)
+            raise LayerNotFoundError(kind.several(paths or [self._graph.layer_labels[layer] for layer in layers]))
         return self._graph.layer_entries[layers[0]]
+
+    def _paths(self, kind: Kind, places: list[int]) -> list[str]:
+        """Where the model's output has these entries, if that is how the selector found them."""
+        paths = [self._graph.entries[place].address or "" for place in places]
+        return [short_path(path) for path in paths] if isinstance(kind, Word) and all(map(kind.leads_to, paths)) else []
 
     def _asked(self, predicate: Any) -> Collection[int]:
         return [place for place in range(len(self._graph.entries)) if predicate(OpLog(self._graph, place))]

@@ -62,7 +62,7 @@ class ModelLog(ModelFacts, Tabular, Aliased):
     def load(cls, path: str | PathLike[str], lazy: bool = False, trust: bool = False) -> ModelLog:
         """The log that `tl.save` wrote; the same as `tl.load`.
 
-        >>> tl.save(log, folder / "demo")
+        >>> path = tl.save(log, folder / "demo")
         >>> tl.ModelLog.load(folder / "demo").model_name
         'DemoNetwork'
         """

@@ -18,6 +18,7 @@ from ..capture.records import Applied, Call, Value, argument_values, fetched
 from ..graph import ancestry
 from ..graph.call_stacks import user_stack
 from ..graph.graph import Graph
+from ..selectors import short_path
 from ..source import FuncCallLocation
 from ..words import human_size
 from . import backward_pass, text
@@ -127,6 +128,9 @@ class OpLog(Tabular, Aliased):
         names = {self.layer_label_w_pass}
         if self.num_passes == 1:
             names.add(self.layer_label)
+        path = short_path(self._value.address or "") if self.is_output_layer else ""
+        if path and path not in self._graph.layer_numbers and path not in self._graph.modules.numbers:
+            names.add(path)
         modules = self._graph.modules
         for call in modules.exited.get(self._place, ()):
             names.update(self._names_as_output(call))
@@ -206,7 +210,7 @@ class OpLog(Tabular, Aliased):
     def materialize_activation(self) -> Tensor | None:
         """Read the tensor from the bundle that the log was loaded from, and keep it.
 
-        >>> tl.save(log, folder / "demo")
+        >>> path = tl.save(log, folder / "demo")
         >>> lazy = tl.load(folder / "demo", lazy=True)
         >>> lazy["linear_1_3"].materialize_activation().shape
         torch.Size([5, 5])

@@ -27,7 +27,7 @@ from .kinds import AllOf, AnyOf, Asking, Kind, NoneOf, Number
 from .label_kinds import Like, Word
 from .matcher import Matcher, compile, kind_of, modules_chosen, qualified
 from .module_kinds import Named, Returned
-from .names import near_names, numbered, split_pass
+from .names import near_names, numbered, short_path, split_pass
 from .seen import ASK, NO, YES, Answer, Asked, KnownGraph, Modules, ModuleTable, Result, Seen
 from .selection import (
     NOTHING,
@@ -80,5 +80,6 @@ __all__ = [
     "numbered",
     "qualified",
     "selector_text",
+    "short_path",
     "split_pass",
 ]

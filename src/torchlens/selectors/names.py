@@ -59,3 +59,8 @@ def few_of(labels: Sequence[str]) -> str:
 
 def times_called(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
+
+
+def short_path(path: str) -> str:
+    """The path of an output as users write it: `attentions[0]` for `['attentions'][0]`."""
+    return re.sub(r"^\.?(?:\['(\w+)'\])?", r"\1", path)
