@@ -460,7 +460,7 @@ def test_outputs_are_counted_with_those_that_no_record_tells_of(tmp_path: Path) 
             recorder.log(x)
         assert torch.equal(recorder.recording[0].activation, log[label].activation)
     with pytest.raises(
-        tl.LayerNotFoundError, match=r"'inner\[0\]' is no tensor of the graph, but a parameter or a const"
+        tl.LayerNotFoundError, match=r"'inner\[0\]' is a parameter or a constant, not a tensor of the graph"
     ):
         log["inner[0]"]
     tl.save(log, tmp_path / "log")
@@ -489,9 +489,9 @@ def test_a_new_kind_is_known_everywhere_once_the_folder_knows_it(
             between: Any = self.said
             return set(range(between.first, between.last))
 
-    check, kind_of = selection._checked, matcher._kind_of
+    check, kind_of = selection._checked, matcher.kind_of
     monkeypatch.setattr(selection, "_checked", lambda s, *given: s if type(s) is Between else check(s, *given))
-    monkeypatch.setattr(matcher, "_kind_of", lambda s, *by: Numbers(s) if type(s) is Between else kind_of(s, *by))
+    monkeypatch.setattr(matcher, "kind_of", lambda s, *by: Numbers(s) if type(s) is Between else kind_of(s, *by))
     few: Any = Between(3, 5)
     expected = ["matmul_1_3", "softmax_1_4"]
     assert [op.label for op in full.select(few)] == expected
