@@ -564,7 +564,7 @@ def test_the_graph_of_autograd() -> None:
     assert 0 < sum(taken.times) <= taken.time_total
 
 
-@pytest.mark.skipif(torch_is_at_least("2.9"), reason="this torch tells what autograd keeps")
+@pytest.mark.skipif(torch_is_at_least("2.9"), reason="about torch before 2.9, which does not tell what autograd keeps")
 def test_memory_kept_for_the_backward_pass_is_not_known_to_an_older_torch() -> None:
     log = tl.log_forward_pass(nn.Linear(2, 3), torch.rand(1, 2), save_gradients=True)
     with pytest.raises(tl.TorchVersionError, match="does not tell what autograd keeps"):

@@ -188,7 +188,10 @@ ATTENTION: dict[str, Run] = {
     "no keys": lambda: F.scaled_dot_product_attention(T(2, 4, 6, 8), T(2, 4, 0, 8), T(2, 4, 0, 8)),
 }
 
-SINCE = {"scaled_mm": needs_torch("2.8", "computes it on a CPU"), "grouped queries": needs_torch("2.5", "has them")}
+SINCE = {
+    "scaled_mm": needs_torch("2.8", "multiplies scaled matrices on a CPU"),
+    "grouped queries": needs_torch("2.5", "has attention with grouped queries"),
+}
 
 
 def where_there(runs: dict[str, Run]) -> list[Any]:

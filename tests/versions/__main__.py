@@ -46,9 +46,14 @@ def main() -> int:
         print(f"{environment.name} ...", flush=True)
         before = results.found[environment.name] if options.again else None
         results.add(environment.name, run(environment, ROOT, before, keep=options.keep))
-        DOCUMENT.write_text(document(results.found), encoding="utf-8")
+        write_document(results)
         print(results.found[environment.name]["summary"], flush=True)
     return int(any(result.get("failed") for result in results.found.values()))
+
+
+def write_document(results: Results) -> None:
+    found = {environment.name: results.found.get(environment.name, {}) for environment in everything()}
+    DOCUMENT.write_text(document({**found, **results.found}), encoding="utf-8")
 
 
 def chosen(options: argparse.Namespace, results: Results) -> list[Environment]:

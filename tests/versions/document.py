@@ -32,12 +32,12 @@ LACKS = """\
 | 2.4 | differentiate `torch.cond` | a log of it can be differentiated, a plain run can't |
 
 Python 3.12 limits how deep calls through C may go, and that limit can't be raised: a module that calls itself can do so some
-200 times in a plain run, and some 150 times in a log; then there is a `RecursionError`. Python 3.14 has not
-been tried.
+200 times in a plain run, and some 150 times in a log; then there is a `RecursionError`.
 """  # noqa: E501
 
 
 def document(found: dict[str, dict[str, Any]]) -> str:
+    """The page, of what was found by name of the environment; of one that has not been run that is empty."""
     rows = ["| environment | passed | failed | skipped | run again | date |", "|---|--:|--:|--:|--:|---|"]
     rows += [_row(name, result) for name, result in sorted(found.items(), key=_order)]
     return EXPLANATION + "\n".join(rows) + "\n\n" + LACKS + _left_out() + _reasons(found) + _failures(found)
@@ -56,7 +56,7 @@ def _order(item: tuple[str, Any]) -> tuple[list[int], str]:
 
 def _row(name: str, result: dict[str, Any]) -> str:
     if "passed" not in result:
-        return f"| {name} | not run: {result['summary']} | | | | |"
+        return f"| {name} | not run{': ' + result['summary'] if result else ' yet'} | | | | |"
     counts = f"{result['passed']:,} | {result['failed']} | {sum(result['skipped'].values())}"
     again = sum(failed for _, failed in result.get("earlier", []))
     return f"| {name} | {counts} | {again or ''} | {result['date']} |"
