@@ -202,7 +202,9 @@ def test_without_columns_the_line_is_enough_for_most(monkeypatch: pytest.MonkeyP
             assert statement.source == source
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="since Python 3.12 comprehensions have no code object of their own")
+@pytest.mark.skipif(
+    sys.version_info >= (3, 12), reason="since Python 3.12 comprehensions have no code object of their own"
+)
 def test_without_columns_a_comprehension_differs_from_its_test(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statements, "_spans", lambda code: [])
     source = "def torture(T, F, *_):\n    if [a for a in [F] if a] or T > 1: pass\n"
@@ -212,7 +214,7 @@ def test_without_columns_a_comprehension_differs_from_its_test(monkeypatch: pyte
     ]
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="since Python 3.12 `and` can't be told from `if` without columns")
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="since 3.12 `and` can't be told from `if` without columns")
 def test_without_columns_a_test_of_one_value_has_an_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statements, "_spans", lambda code: [])
     source = "def torture(T, F, *_):\n    if T: pass\n    while not T: pass\n    if max(T and F, 1): pass\n"
