@@ -165,7 +165,7 @@ def test_nothing_of_a_recording_is_forgotten(tmp_path: Path) -> None:
         "Step",
     } <= classes.keys()
     forgotten = {f"{kind}.{name}" for kind, names in classes.items() for name in names} - filled
-    assert forgotten == (set() if torch_is_at_least("2.9") else {"AutogradNode.saved"})  # an older torch does not tell it
+    assert forgotten == (set() if torch_is_at_least("2.9") else {"AutogradNode.saved"})  # torch < 2.9 does not tell
 
 
 def _of(kind: type) -> Any:
