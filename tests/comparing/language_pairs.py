@@ -391,12 +391,12 @@ def llama_configured_with_other_eps() -> Logs:
     return log_ids(llama()), log_ids(llama(rms_norm_eps=1e-5))
 
 
-@pair(at="silu gelu", module="layers.0.mlp", says="other function")
+@pair(at="silu gelu", module="layers.0.mlp", says="different functions")
 def llama_configured_with_gelu() -> Logs:
     return log_ids(llama()), log_ids(llama(hidden_act="gelu"))
 
 
-@pair(at="linear", module="layers.1.self_attn.k_proj", says="other weights")
+@pair(at="linear", module="layers.1.self_attn.k_proj", says="different weights")
 def llama_with_one_changed_weight() -> Logs:
     changed = llama()
     with torch.no_grad():
@@ -426,7 +426,7 @@ def bert_with_other_eps() -> Logs:
     return log_ids(bert()), log_ids(bert(layer_norm_eps=1e-5))
 
 
-@pair(at="linear", module="encoder.layer.1.attention.output.dense", says="other weights")
+@pair(at="linear", module="encoder.layer.1.attention.output.dense", says="different weights")
 def bert_with_a_layer_initialised_anew() -> Logs:
     changed = bert()
     torch.manual_seed(9)

@@ -81,7 +81,7 @@ def resnets_of_two_libraries() -> Logs:
     return two_logs(model, other)
 
 
-@pair(at="batch_norm", module="layer3.0.bn2", says="other weights")
+@pair(at="batch_norm", module="layer3.0.bn2", says="different weights")
 def timm_resnet_with_a_gain_not_loaded() -> Logs:
     model, other = resnet(), timm_model("resnet18")
     other.load_state_dict({k: v for k, v in model.state_dict().items() if k != "layer3.0.bn2.weight"}, strict=False)
@@ -115,7 +115,7 @@ def swin_without_shifted_windows() -> Logs:
     return two_logs(swin(), changed)
 
 
-@pair(at="relu6 hardtanh relu", module="features.0", says="other function")
+@pair(at="relu6 hardtanh relu", module="features.0", says="different functions")
 def mobilenet_with_relu() -> Logs:
     nets = []
     for replaced in (False, True):
@@ -145,7 +145,7 @@ def llama_and_mistral() -> Logs:
     return log_ids(llama("sdpa")), log_ids(mistral())
 
 
-@pair(at="add where and le gt", module="", says="add|other operands|constants|other operations")
+@pair(at="add where and le gt", module="", says="add|different operands|constants|different operations")
 def mistral_with_a_window() -> Logs:
     return log_ids(mistral()), log_ids(mistral(sliding_window=4))
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import copy
+import importlib
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.comparing.small_pairs import other_scale, reordered
 from tests.models import CASES, Case
 from tests.torch_version import needs_torch
 from torch import nn
 
 import torchlens as tl
 from torchlens.cli import main
+from torchlens.comparing import side_by_side
+from torchlens.page import embed
 
 
 class Net(nn.Module):
@@ -68,7 +73,7 @@ def test_other_argument() -> None:
     comparison = tl.compare(logged(), logged(Net(nn.GELU(approximate="tanh"))))
     assert not comparison and comparison.status == "differs"
     assert comparison.verdict.startswith(
-        "Different from gelu_1_2 on: other argument of gelu: approximate is 'none' in A and 'tanh' in B. The outputs "
+        "Different from gelu_1_2 on: different argument of gelu: approximate is 'none' in A and 'tanh' in B. "
     )
     difference = first(comparison)
     assert (difference.a, difference.b, difference.module_a, difference.kind) == (
@@ -87,7 +92,7 @@ def forward_line() -> int:
 
 def test_other_function() -> None:
     difference = first(tl.compare(logged(), logged(Net(nn.ReLU()))))
-    assert difference.cause == "other function: gelu in A, relu in B"
+    assert difference.cause == "different functions: gelu in A, relu in B"
 
 
 def test_smaller_than_rounding() -> None:
@@ -95,7 +100,7 @@ def test_smaller_than_rounding() -> None:
     comparison = tl.compare(*(logged(net, X.half()) for net in halves))
     assert not comparison and comparison.status == "hidden"
     assert comparison.verdict.startswith(
-        "Different, by less than rounding: the runs differ from layernorm_1_3 on: other"
+        "Different, by less than rounding: the runs differ from layernorm_1_3 on: different"
     )
     assert "eps is 1e-05 in A and 2e-05 in B" in comparison.verdict
 
@@ -105,7 +110,7 @@ def test_other_weights() -> None:
     with torch.no_grad():
         net.last.bias.zero_()
     comparison = tl.compare(logged(), logged(net))
-    assert first(comparison).cause.startswith("other weights: weights differ: A's last.bias and B's last.bias")
+    assert first(comparison).cause.startswith("different weights: A's last.bias and B's last.bias")
     assert "B's is the same number throughout: was it loaded?" in first(comparison).cause
     assert (
         "Check weights: 1 of 6 in A and 1 of 6 in B have no equal on the other side; last.bias differs by 1.0e+00"
@@ -142,7 +147,10 @@ def test_training_mode() -> None:
 
 def test_other_seed() -> None:
     comparison = tl.compare(*(tl.log_forward_pass(Net().train(), X, random_seed=seed) for seed in (1, 2)))
-    assert first(comparison).cause == "dropout drew other random numbers: other seed, or other draws before it"
+    assert (
+        first(comparison).cause
+        == "dropout drew different random numbers: a different seed, or different draws before it"
+    )
     assert "Check seeds: random numbers were drawn: seed 1 in A, 2 in B." in repr(comparison)
 
 
@@ -198,7 +206,7 @@ def test_what_can_not_be_proved() -> None:
         return way
 
     words = printed(reading(torch.relu), reading(torch.tanh))
-    assert "other function: relu in A, tanh in B" in words and " Not proved: " in words and " Proof: " not in words
+    assert "different functions: relu in A, tanh in B" in words and " Not proved: " in words and " Proof: " not in words
 
 
 def test_outputs_that_agree_while_the_rest_is_rounded() -> None:
@@ -214,7 +222,7 @@ def test_constants_that_were_rounded_in_another_way() -> None:
     assert not tables[0].equal(tables[1])
     comparison = tl.compare(*(logged(Two(lambda net, h, t=table: net.last(h * t))) for table in tables))
     assert comparison.status == "rounding" and comparison.verdict.endswith(
-        "; constants, such as tables or folded weights, were computed in another order and rounded."
+        "; constants, such as tables or folded weights, were computed in a different order and rounded."
     )
 
 
@@ -230,8 +238,8 @@ def test_nothing_in_common() -> None:
     comparison = tl.compare(logged(Two(lambda net, h: net.last(net.norm(h.sin())).cumsum(0))), logged(other))
     assert not comparison and comparison.verdict.endswith(
         "The first operations of one function that differ are linear_1_1 in A, linear_2_3 in B, and nothing that was "
-        "tried there makes the rest agree: other operations: from here on, A does linear; B does linear > softmax > "
-        "linear."
+        "tried there makes the rest agree: different operations: from here on, A does linear; B does linear > softmax "
+        "> linear."
     )
 
 
@@ -294,7 +302,7 @@ def test_logs_from_disk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     one, two = (tl.load(tmp_path / name, lazy=True) for name in ("one", "two"))
     assert "eps is 1e-05 in A and 0.001 in B" in first(tl.compare(one, two)).cause
     assert main(["compare", str(tmp_path / "one"), str(tmp_path / "two")]) == 1
-    assert capsys.readouterr().out.startswith("Different from layernorm_1_3 on: other argument of layer_norm: eps")
+    assert capsys.readouterr().out.startswith("Different from layernorm_1_3 on: different argument of layer_norm: eps")
     assert main(["compare", str(tmp_path / "one"), str(tmp_path / "again")]) == 0
     assert capsys.readouterr().out == "Identical: all 7 values of A and B agree bit for bit.\n"
 
@@ -372,6 +380,60 @@ def test_pictures_and_pages(ending: str, tmp_path: Path) -> None:
         assert path.read_text().count(">tanh_1_3  5x16<") == 1
     with pytest.raises(tl.ArgumentError, match=r"ends in .svg, .pdf or .png"):
         comparison.draw(tmp_path / "both.gif")
+
+
+def test_the_picture_says_the_cause(tmp_path: Path) -> None:
+    comparison = tl.compare(logged(), logged(Net(nn.ReLU())))
+    text = comparison.draw(tmp_path / "both.svg").read_text()
+    words = " ".join(re.findall(">([^<>]+)</text>", text))
+    assert f"A: Net   B: Net   differs {comparison.verdict} equal rounding" in words
+
+
+def test_a_notebook_shows_the_picture_and_keeps_no_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    shown: list[Any] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(side_by_side, "in_notebook", lambda: True)
+    display = importlib.import_module("IPython.display")
+    monkeypatch.setattr(display, "display", shown.append)
+    comparison = tl.compare(logged(), logged(Net(nn.ReLU())))
+    comparison.draw()
+    assert shown[0]._repr_svg_().startswith("<svg") and repr(shown[0]) == "Picture of A: Net   B: Net   differs"
+    assert list(tmp_path.iterdir()) == []
+    comparison.draw("both.pdf")
+    assert shown[1]._repr_svg_().startswith("<svg") and repr(shown[1]).endswith(": both.pdf")
+
+
+def test_a_notebook_explores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embed, "in_notebook", lambda: True)
+    found = tl.compare(logged(), logged(Net(nn.ReLU()))).explore(height=300)
+    assert repr(found) == "Exploration of A: Net | B: Net: comparison.to_html(path) writes it to a file"
+    assert "<iframe" in found._repr_html_()
+
+
+def test_what_a_notebook_shows() -> None:
+    words = tl.compare(logged(), logged(Net(nn.ReLU())))._repr_html_()
+    assert "<b>Different from gelu_1_2 in A, relu_1_2 in B, on: different functions" in words
+    assert words.count("<tr") == 8 and "<td><b>&lt;- here</b></td>" in words
+    assert "Identical: all 7 values" in tl.compare(logged(), logged())._repr_html_()
+
+
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize("fill", [-1e4, -65504.0, -1e6, -1e9, -1e12, -1e14, -1e20, -1e30])
+def test_a_huge_fill_value_does_not_hide_the_cause(fill: float, added: bool) -> None:
+    comparison = tl.compare(*other_scale(fill, added))
+    assert first(comparison).cause.endswith("other is 2.8284271247461903 in A and 8.0 in B")
+    status = {row.a: row.status for row in comparison.rows}
+    masked = next(label for label in status if label and label.startswith("add" if added else "masked"))
+    assert status[first(comparison).a] == "first difference"
+    assert status[masked] == "differs"
+    assert tl.compare(*reordered(fill, added))
+
+
+def test_one_more_is_in_the_singular() -> None:
+    words = printed(lambda net, x: x.sin().sin().cos().sin().cos(), lambda net, x: x.sin().sin().sin().sin().sin())
+    assert "The same 1 more time: at" in words
+    words = printed(lambda net, x: x.sin().sin().sin().cos(), lambda net, x: x.sin().sin().sin().tan())
+    assert words.endswith(" ... 1 row before")
 
 
 def test_an_intervention_is_the_cause() -> None:

@@ -15,7 +15,9 @@ import torchlens as tl
 def test_two_logs() -> None:
     tl.assert_same(logged(), logged())
     tl.assert_same(logged(), logged(Net().bfloat16(), X.bfloat16()))
-    with pytest.raises(AssertionError, match="Different from layernorm_1_3 on: other argument of layer_norm: eps is"):
+    with pytest.raises(
+        AssertionError, match="Different from layernorm_1_3 on: different argument of layer_norm: eps is"
+    ):
         tl.assert_same(logged(), logged(Net(eps=1e-3)))
 
 

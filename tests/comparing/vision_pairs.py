@@ -222,7 +222,7 @@ def vision_transformer_with_other_eps() -> Logs:
     return tl.log_forward_pass(nets[0], IMAGES), tl.log_forward_pass(nets[1], IMAGES)
 
 
-@pair(at="add", says="other operands|constants differ|weights")
+@pair(at="add", says="different operands|constants differ|weights")
 def vision_transformer_with_places_not_loaded() -> Logs:
     changed = vision_transformer()
     with torch.no_grad():
@@ -230,7 +230,7 @@ def vision_transformer_with_places_not_loaded() -> Logs:
     return tl.log_forward_pass(vision_transformer(), IMAGES), tl.log_forward_pass(changed, IMAGES)
 
 
-@pair(at="hardswish silu", says="other function")
+@pair(at="hardswish silu", says="different functions")
 def mobilenet_with_another_activation() -> Logs:
     nets = []
     for replaced in (False, True):

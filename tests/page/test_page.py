@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
@@ -474,3 +475,25 @@ def test_two_logs_side_by_side(opened: Opened, stack: tl.ModelLog) -> None:
     tab.page.fill("#search", "output")
     tab.key("Enter")
     assert tab.run("() => torchlens.panes[1].selection") is None  # has no match
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_a_comparison_opens_at_the_first_difference(opened: Opened, width: int) -> None:
+    torch.manual_seed(0)
+    net, x = Stack(2), torch.rand(3, 8)
+    other = copy.deepcopy(net)
+    other.blocks[1].norm.eps = 1e-2  # type: ignore[union-attr]
+    comparison = tl.compare(tl.log_forward_pass(net, x), tl.log_forward_pass(other, x))
+    tab = opened(comparison._page(), browser_options={"viewport": {"width": width, "height": 800}})
+    assert tab.page.inner_text("#verdict") == comparison.verdict and "eps is 1e-05 in A" in comparison.verdict
+    labels = "() => torchlens.panes.map((pane) => pane.model.ops.label[pane.selection.place])"
+    assert tab.run(labels) == ["layernorm_2_6"] * 2
+    tab.run("() => torchlens.showWhole()")
+    tab.page.click("#first-difference")
+    assert tab.run(labels) == ["layernorm_2_6"] * 2
+    heads = [head.inner_text().split() for head in tab.page.locator(".pane-head").all()]
+    assert heads[0][:2] == ["A:", "Stack"] and heads[1] == ["B:", "Stack"]  # each name once, the boxes with A's
+    assert tab.page.inner_text("#counts").count("operations") == 2 or width < 900
+    lowest, highest = tab.run("""() => [document.querySelector(".pane-head").getBoundingClientRect().bottom,
+      document.querySelector("canvas.graph").getBoundingClientRect().top]""")
+    assert lowest <= highest  # the names lie above the graphs, not over them

@@ -94,7 +94,7 @@ class _Cause:
                 return f"the operands of {self.donor.spelled(j)} are swapped", ("swapped", self.donor.function(j))
         names = self.both(self.spelled(self.donor, j), self.spelled(self.recipient, i))
         family = ("order", self.donor.function(j), self.recipient.function(i))
-        return f"other layout: the same numbers in another order (a view or transpose): {names}", family
+        return f"different layout: the same numbers in a different order (a view or transpose): {names}", family
 
     def _class(self, i: int) -> int | None:
         return self.matching.class_of(i) if isinstance(self.matching, Matching) else None
@@ -115,7 +115,7 @@ class _Cause:
             weight = used_transposed(side, end, region, other.values[wanted], self.matching.tolerance)
             if weight is not None:
                 words = f"{weight.address} of {side.name} is used transposed: with the transpose of {weight.address}"
-                return f"other weights: {words}, {side.name} gives {other.name}'s numbers here", ("transposed",)
+                return f"different weights: {words}, {side.name} gives {other.name}'s numbers here", ("transposed",)
         return None
 
     # ---- one operation against one -------------------------------------------------------------------------------
@@ -126,16 +126,17 @@ class _Cause:
         told = self._edited() or self._changed_since()
         if told:
             return told
-        notes = weight_notes(self.donor, self.recipient, j, i)
+        notes = "; ".join(weight_notes(self.donor, self.recipient, j, i))
+        weights = [f"different weights: {notes}"] if notes else []
         if self.donor.function(j) != self.recipient.function(i):
             names = self.both(self.spelled(self.donor, j), self.spelled(self.recipient, i))
             function = ("function", self.donor.function(j), self.recipient.function(i))
-            return "; ".join([f"other function: {names}", *notes]), function
+            return "; ".join([f"different functions: {names}", *weights]), function
         arguments = self._other_arguments()
         if notes and not arguments:
-            return "other weights: " + "; ".join(notes), ("weights",)
+            return weights[0], ("weights",)
         if arguments:
-            return "; ".join([f"other argument of {name}: {arguments}", *notes]), ("argument", name, arguments)
+            return "; ".join([f"different argument of {name}: {arguments}", *weights]), ("argument", name, arguments)
         return self._same_in_words(name)
 
     def _edited(self) -> tuple[str, tuple[Any, ...]] | None:
@@ -151,7 +152,7 @@ class _Cause:
             changed = [v.address for v in side.params(index) if v.index in side.exact.changed_since]
             if changed:
                 was = f"{changed[0]} has been changed since log {side.name} was made; a log does not copy weights"
-                return f"other weights: {was} (tl.save does)", ("weights changed",)
+                return f"different weights: {was} (tl.save does)", ("weights changed",)
         return None
 
     def _same_in_words(self, name: str) -> tuple[str, tuple[Any, ...]]:
@@ -160,12 +161,15 @@ class _Cause:
         if call is not None and call.function.name in UNINITIALISED:
             return f"{name} is memory that nothing was written to, and reaches the outputs", ("unwritten",)
         if call is not None and call.rng is not None:
-            return f"{name} drew other random numbers: other seed, or other draws before it", ("random",)
+            return f"{name} drew different random numbers: a different seed, or different draws before it", ("random",)
         if isinstance(self.matching, Matching):
             above = [self.matching.index.classes[p] for p in self.donor.parents[self.j]]
             if above != [self.matching.class_of(p) for p in self.recipient.parents[self.i]]:
-                return f"other operands: {name} is given other values, or in another order", ("operands", name)
-        return f"{name} gives other numbers for equal inputs, arguments and weights", ("unknown", name)
+                return f"different operands: {name} is given different values, or in a different order", (
+                    "operands",
+                    name,
+                )
+        return f"{name} gives different numbers for equal inputs, arguments and weights", ("unknown", name)
 
     def _other_arguments(self) -> str:
         calls = self.donor.call(self.j), self.recipient.call(self.i)
@@ -191,7 +195,7 @@ class _Cause:
         own_steps = self._steps(self.recipient, self.finding.recipient_region)
         each = sorted([(self.donor.name, steps), (self.recipient.name, own_steps)])
         where = "from here on" if self.finding.kind == "unproven" else "between the last agreement and here"
-        words = f"other operations: {where}, A does {_chain(each[0][1])}; B does {_chain(each[1][1])}"
+        words = f"different operations: {where}, A does {_chain(each[0][1])}; B does {_chain(each[1][1])}"
         same_end = self.donor.function(j) == self.recipient.function(i) and bool(self.donor.params(j))
         if same_end and not have_other_weights(self.donor, self.recipient, j, i):
             words = f"the same {self.donor.spelled(j)} with the same weights is fed by something else: " + words
@@ -248,5 +252,5 @@ def _relation(one: Tensor, other: Tensor) -> str:
         if relative_error(one * scale + shift, other) < 1e-5:
             return f": B's is {scale:.4g} times A's{f' {shift:+.4g}' if abs(shift) > 1e-6 * float(other.std()) else ''}"
     if one.reshape(-1).sort()[0].equal(other.reshape(-1).sort()[0]):
-        return ": the same numbers in another order"
+        return ": the same numbers in a different order"
     return words

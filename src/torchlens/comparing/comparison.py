@@ -101,6 +101,11 @@ class Comparison:
 
         return describe(self)
 
+    def _repr_html_(self) -> str:
+        from .comparison_html import comparison_html
+
+        return comparison_html(self)
+
     @property
     def verdict(self) -> str:
         """The answer, in plain words."""
@@ -224,19 +229,43 @@ class Comparison:
         'difference.svg'
 
         Grey is equal, blue is rounding, red is a difference and what depends on it, dashed has no partner. The ending
-        of the file says the format: svg, pdf or png. Without a path it is written here and shown.
+        of the file says the format: svg, pdf or png. A notebook shows the picture; elsewhere it is shown if no path is
+        given, and written to the working folder.
         """
         from .side_by_side import draw_comparison
 
         return draw_comparison(self, path)
 
     def to_html(self, path: str | PathLike[str]) -> Path:
-        """Write a page with both logs side by side, kept in step and coloured by error; returns its path.
+        """Write a page with the verdict and both logs side by side, coloured by error; returns its path.
 
         >>> tl.compare(log, tl.log_forward_pass(model, x + 1)).to_html(folder / "difference.html").name
         'difference.html'
+
+        It opens at the first difference. Both sides are kept in step: what is selected in one is shown in the other.
         """
-        from ..page.write import two_logs, write_page
+        from ..page.write import write_page
+
+        return write_page(self._page(), path)
+
+    def explore(self, *, height: int = 640) -> Any:
+        """The page of `to_html` inline in a notebook, `height` pixels high; from a script, in the browser.
+
+        >>> tl.compare(log, tl.log_forward_pass(model, x + 1)).explore(height=500)             # doctest: +SKIP
+        """
+        from ..page.embed import explore_page
+        from .side_by_side import two_lanes
+
+        title = " | ".join(self._names)
+        return explore_page(self._page(), height, title, lambda: two_lanes(self).svg, "comparison")
+
+    @property
+    def _names(self) -> tuple[str, str]:
+        return f"A: {self._a.log.model_name}", f"B: {self._b.log.model_name}"
+
+    def _page(self) -> str:
+        from ..page.write import two_logs
+        from .comparison_text import answer_lines
 
         errors = {(row.a, row.b): row.error for row in self.rows if row.a and row.b and row.error is not None}
         matching = []
@@ -244,8 +273,11 @@ class Comparison:
             error = errors.get((self._a.label(a), self._b.label(b)))
             pair = self._a.rank[a], self._b.rank[b]
             matching.append(pair if error is None else (*pair, error))
-        names = f"A: {self._a.log.model_name}", f"B: {self._b.log.model_name}"
-        return write_page(two_logs(self._a.log, self._b.log, matching, names=names), path)
+        first = None
+        for a, b in map(self._in_order, self._outcome.findings[:1]):
+            first = self._a.rank[a], self._b.rank[b]
+        answer = [line.strip() for line in answer_lines(self)]
+        return two_logs(self._a.log, self._b.log, matching, names=self._names, answer=answer, first=first)
 
 
 def _one_to_one(pairs: dict[int, int]) -> dict[int, int]:

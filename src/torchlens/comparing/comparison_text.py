@@ -15,15 +15,26 @@ _WIDTH = 116
 _ROWS_BEFORE, _ROWS_AFTER = 4, 8
 _FEW = 4
 
+#: Above the columns of the table.
+HEADS = ("A", "B", "shape A", "shape B", "error", "rounding", "float64", "")
+
 
 def describe(comparison: Comparison) -> str:
     """The whole print."""
     if comparison.status == "identical":
         return verdict(comparison)
-    parts = [_filled(verdict(comparison)), *map(_filled, _checks(comparison))]
-    parts += [*_place(comparison), *map(_filled, _more(comparison))]
+    places = _places(comparison)
+    parts = [line if line in places else _filled(line) for line in answer_lines(comparison)]
     table = _table(comparison)
     return "\n".join([*parts, "", *table] if table else parts)
+
+
+def answer_lines(comparison: Comparison) -> list[str]:
+    """The verdict and what it rests on, a line each, however long."""
+    if comparison.status == "identical":
+        return [verdict(comparison)]
+    found = [verdict(comparison), *_checks(comparison), *_places(comparison)]
+    return [*found, *_matched(comparison), *_proof(comparison), *_more(comparison)]
 
 
 def _filled(line: str) -> str:
@@ -73,7 +84,7 @@ def _rounding(comparison: Comparison, total: str) -> str:
             f"Rounding alone changes them by {_each(outcome.rounding)}"
         )
     if outcome.constants:
-        words += "; constants, such as tables or folded weights, were computed in another order and rounded"
+        words += "; constants, such as tables or folded weights, were computed in a different order and rounded"
     return words + "."
 
 
@@ -91,19 +102,18 @@ def _by(error: float) -> str:
     return f"differ by {error:.1e} (relative)" if error else "agree exactly"
 
 
-def _place(comparison: Comparison) -> list[str]:
+def _places(comparison: Comparison) -> list[str]:
     first = comparison.first_difference
     if first is None:
         return []
     each = [("A", first.module_a, first.line_a), ("B", first.module_b, first.line_b)]
     width = max(len(module) for _, module, _ in each)
-    lines = [f"  {name}  {module or '(the model itself)':{width}}  {line}".rstrip() for name, module, line in each]
-    return [*lines, *_matched(comparison), *_proof(comparison)]
+    return [f"  {name}  {module or '(the model itself)':{width}}  {line}".rstrip() for name, module, line in each]
 
 
 def _matched(comparison: Comparison) -> list[str]:
     matching = comparison._outcome.matching
-    if matching is None:
+    if matching is None or comparison.first_difference is None:
         return []
     equal = sum(partner is not None for partner in matching.first_partner.values())
     name, other = matching.recipient.name, matching.donor.name
@@ -112,9 +122,10 @@ def _matched(comparison: Comparison) -> list[str]:
 
 def _proof(comparison: Comparison) -> list[str]:
     proof, matching = comparison.proof, comparison._outcome.matching
-    assert proof is not None and matching is not None
+    if proof is None or matching is None:
+        return []
     if proof.error is None:
-        return [_filled(f"  Not proved: {proof.reason}.")]
+        return [f"  Not proved: {proof.reason}."]
     values = f"{matching.donor.name}'s value put into {matching.recipient.name}"
     where = f"here, for {proof.edge} alone," if proof.edge else "here"
     again = f"{counted(proof.operations, 'operation')} computed again"
@@ -126,7 +137,7 @@ def _proof(comparison: Comparison) -> list[str]:
     full = comparison.full_proof
     if full is not None and full.error is not None:
         words += f"; with all {len(comparison._findings)} differences healed, they {_by(full.error)}"
-    return [_filled(words + ".")]
+    return [words + "."]
 
 
 # ---- what else ------------------------------------------------------------------------------------------------------
@@ -154,7 +165,7 @@ def _more(comparison: Comparison) -> list[str]:
 def _again(difference: Difference, number: int) -> str:
     places = [a if a == b else f"{a} / {b}" for a, b in difference.places]
     if number == 0:
-        return f"The same {difference.times - 1} more times: at {_listed(places[1:])}."
+        return f"The same {counted(difference.times - 1, 'more time')}: at {_listed(places[1:])}."
     return f"Then {difference.cause}: at {_listed(places)}."
 
 
@@ -166,26 +177,31 @@ def _listed(places: list[str]) -> str:
 
 
 def _table(comparison: Comparison) -> list[str]:
-    rows = comparison.rows
-    first = next((n for n, row in enumerate(rows) if row.status == "first difference"), None)
-    begin = 0 if first is None else max(0, first - _ROWS_BEFORE)
-    shown = rows[begin : begin + _ROWS_BEFORE + _ROWS_AFTER + 1]
+    begin, shown = rows_around(comparison, _ROWS_BEFORE, _ROWS_AFTER)
     if not shown:
         return []
-    heads = ("A", "B", "shape A", "shape B", "error", "rounding", "float64", "")
-    cells = [heads, *(_cells(row) for row in shown)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(heads))]
+    cells = [HEADS, *(cells_of(row) for row in shown)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(HEADS))]
     left = (0, 1, 2, 3, 7)
     lines = [
         "  ".join(f"{c:<{w}}" if n in left else f"{c:>{w}}" for n, (c, w) in enumerate(zip(line, widths, strict=True)))
         for line in cells
     ]
-    before, after = begin, len(rows) - begin - len(shown)
-    notes = [f"... {count} {where}" for count, where in ((before, "rows before"), (after, "rows after")) if count]
+    before, after = begin, len(comparison.rows) - begin - len(shown)
+    notes = [f"... {counted(count, 'row')} {where}" for count, where in ((before, "before"), (after, "after")) if count]
     return [*(line.rstrip() for line in lines), *([", ".join(notes)] if notes else [])]
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def rows_around(comparison: Comparison, before: int, after: int) -> tuple[int, list[Row]]:
+    """The rows around the first difference, or the first rows, and the number of those that come before them."""
+    rows = comparison.rows
+    first = next((n for n, row in enumerate(rows) if row.status == "first difference"), 0)
+    begin = max(0, first - before)
+    return begin, rows[begin : begin + before + after + 1]
+
+
+def cells_of(row: Row) -> tuple[str, ...]:
+    """What a table says of a row."""
     shapes = ["." if shape is None else shape_words(shape) for shape in (row.shape_a, row.shape_b)]
     numbers = [_number(each) for each in (row.error, row.rounding, row.in_float64)]
     mark = {"first difference": "<- here", "equal": ""}.get(row.status, row.status)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from os import PathLike, fsdecode
@@ -17,13 +18,15 @@ from ..draw.output.png import print_png
 from ..draw.output.svg import print_svg
 from ..draw.show import open_in_viewer
 from ..errors import ArgumentError
+from ..notebook import in_notebook, show_inline, temporary_folder
 from ..words import shape_words
 from .operation_pairs import Row
 
 if TYPE_CHECKING:
     from .comparison import Comparison
 
-_MARGIN, _HEADING, _ROW, _BOX, _GAP = 16.0, 64.0, 26.0, 18.0, 90.0
+_MARGIN, _HEADING, _LINE, _ROW, _BOX, _GAP = 16.0, 64.0, 15.0, 26.0, 18.0, 90.0
+_WIDTH = 90  # letters in a line of the verdict
 _FONT, _MUTED = "#000000", "#606060"
 
 #: Fill and line by what is known of a row; the words stand in the legend.
@@ -43,9 +46,15 @@ class TwoLanes:
 
     rows: list[Row]
     title: str
+    answer: list[str]  # the verdict, in lines
 
     background = "#FFFFFF"
     gradients: frozenset[tuple[str, str]] = frozenset()
+
+    @property
+    def svg(self) -> bytes:
+        made: bytes = _PRINTERS["svg"](self)
+        return made
 
     @property
     def lane(self) -> float:
@@ -56,22 +65,28 @@ class TwoLanes:
     @property
     def width(self) -> float:
         legend = sum(text_width(name, NODE_SIZE, False) + 34 for name in _COLORS)
-        title = text_width(self.title, NODE_SIZE, True)
-        return 2 * _MARGIN + max(2 * self.lane + _GAP, title, legend)
+        words = [text_width(self.title, NODE_SIZE, True), *(text_width(line, NODE_SIZE, False) for line in self.answer)]
+        return 2 * _MARGIN + max(2 * self.lane + _GAP, legend, *words)
 
     @property
     def height(self) -> float:
-        return 2 * _MARGIN + _HEADING + len(self.rows) * _ROW
+        return 2 * _MARGIN + self._heading_height + len(self.rows) * _ROW
+
+    @property
+    def _heading_height(self) -> float:
+        return _HEADING + len(self.answer) * _LINE
 
     @property
     def origin(self) -> tuple[float, float]:
-        return _MARGIN, _MARGIN + _HEADING
+        return _MARGIN, _MARGIN + self._heading_height
 
     @property
     def heading(self) -> Mark:
-        """What is compared, and what the colours mean."""
+        """What is compared, what was found, and what the colours mean."""
         mark = Mark("heading", [], [_words(_MARGIN, _MARGIN + 12, self.title, _FONT, bold=True)])
-        x, y = _MARGIN, _MARGIN + 26
+        for number, line in enumerate(self.answer, 1):
+            mark.words.append(_words(_MARGIN, _MARGIN + 12 + number * _LINE, line, _FONT))
+        x, y = _MARGIN, _MARGIN + 26 + len(self.answer) * _LINE
         for name, (fill, line) in _COLORS.items():
             mark.shapes.append(Rectangle(Rect(x, y, 16.0, 12.0), Style(fill, line, dashed=name == "no partner")))
             mark.words.append(_words(x + 22, y + 10, name, _MUTED))
@@ -120,22 +135,32 @@ def _words(x: float, y: float, text: str, color: str, *, centred: bool = False, 
 
 
 def draw_comparison(comparison: Comparison, path: str | PathLike[str] | None) -> FilePath:
-    """Write the picture; without a path, beside us, and show it."""
-    file = FilePath("comparison.svg" if path is None else fsdecode(path))
+    """Write the picture and show it: inline in a notebook, elsewhere in the system's viewer if no path was given."""
+    inline = in_notebook()
+    folder = temporary_folder() if inline else FilePath()
+    file = folder / "comparison.svg" if path is None else FilePath(fsdecode(path))
     ending = file.suffix[1:].lower() or "svg"
     if ending not in _PRINTERS:
         raise ArgumentError(f"{str(file)!r}: the file ends in .svg, .pdf or .png")
     if not FORMATS[ending].is_available:
         raise ArgumentError(f"Writing {ending.upper()} needs the extra `png`: pip install 'forwardlens[png]'")
     file = file if file.suffix else file.with_suffix(".svg")
-    title = f"A: {comparison._a.log.model_name}   B: {comparison._b.log.model_name}   {comparison.status}"
+    picture = two_lanes(comparison)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(_PRINTERS[ending](TwoLanes(comparison.rows, title)))
+        file.write_bytes(_PRINTERS[ending](picture))
     except OSError as error:
         raise ArgumentError(
             f"can't write to {str(file)!r} ({getattr(error, 'strerror', None) or error}); give another path"
         ) from None
+    if inline:
+        return show_inline(picture.svg.decode(), f"Picture of {picture.title}", file)
     if path is None:
         open_in_viewer(file)
     return file
+
+
+def two_lanes(comparison: Comparison) -> TwoLanes:
+    """The picture of a comparison, with its verdict above."""
+    title = f"A: {comparison._a.log.model_name}   B: {comparison._b.log.model_name}   {comparison.status}"
+    return TwoLanes(comparison.rows, title, textwrap.wrap(comparison.verdict, _WIDTH))

@@ -100,13 +100,13 @@ def _difference(donor: Side, recipient: Side, theirs: Value, own: Value) -> str:
     one, other = donor.param(theirs), recipient.param(own)
     assert one is not None and other is not None
     first, second = sorted([(donor.name, theirs.address), (recipient.name, own.address)])
-    words = f"weights differ: {first[0]}'s {first[1]} and {second[0]}'s {second[1]}"
+    words = f"{first[0]}'s {first[1]} and {second[0]}'s {second[1]}"
     if one.dim() == 2 and tuple(one.t().shape) == tuple(other.shape) and _equal(one.t(), other):
         return f"{words} (one is the other transposed)"
     if same_numbers(fingerprint(one), fingerprint(other), _EQUAL) and one.reshape(-1).sort()[0].equal(
         other.reshape(-1).sort()[0]
     ):
-        return f"{words} (the same numbers in another order)"
+        return f"{words} (the same numbers in a different order)"
     words += f" (relative difference {relative_error(one.reshape(other.shape), other):.1e})"
     constant = [name for name, tensor in ((donor.name, one), (recipient.name, other)) if _is_constant(tensor)]
     if constant:

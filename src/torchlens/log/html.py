@@ -68,7 +68,7 @@ def log_html(log: ModelLog) -> str:
     for records in (log.modules, log.params, log.buffers):
         if len(records):
             parts.append(_folded(records._title(), len(records), _records(records, _columns(records)), is_open=False))
-    return _block(f"<b>{escape(text.log_title(log))}</b>{facts}{warnings}{''.join(parts)}")
+    return block(f"<b>{escape(text.log_title(log))}</b>{facts}{warnings}{''.join(parts)}")
 
 
 def op_html(op: OpLog) -> str:
@@ -76,18 +76,18 @@ def op_html(op: OpLog) -> str:
         f"<tr><th>{escape(name)}</th><td>{escape(fact.strip())}</td></tr>" for name, fact in text.op_facts(op)
     )
     value = f"<details><summary>Value</summary><pre>{escape(text.corner(op._value.saved))}</pre></details>"
-    return _block(f"<b>{escape(text.op_title(op))}</b><table>{rows}</table>{value}{_code(op)}")
+    return block(f"<b>{escape(text.op_title(op))}</b><table>{rows}</table>{value}{_code(op)}")
 
 
 def layer_html(layer: LayerLog) -> str:
     title = f"Layer {layer.layer_label}, {layer.num_passes} passes"
     hint = f"<div>One pass: <code>log[{escape(repr(layer.layer_label + ':1'))}]</code></div>"
     table = _records(layer.passes.values(), ("label", "operation_num", *_LAYERS[1:]), first=1)
-    return _block(_folded(title, layer.num_passes, table, is_open=True) + hint)
+    return block(_folded(title, layer.num_passes, table, is_open=True) + hint)
 
 
 def accessor_html(records: Accessor[Any]) -> str:
-    return _block(_folded(records._title(), len(records), _records(records, _columns(records))))
+    return block(_folded(records._title(), len(records), _records(records, _columns(records))))
 
 
 def module_html(module: ModuleLog) -> str:
@@ -109,7 +109,8 @@ def buffer_html(buffer: BufferLog) -> str:
 # ---- pieces -------------------------------------------------------------------------------------------------------
 
 
-def _block(body: str) -> str:
+def block(body: str) -> str:
+    """What a notebook shows, with its style."""
     return f'<div class="torchlens">{_STYLE}{body}</div>'
 
 
@@ -138,7 +139,7 @@ def _records(records: Iterable[Any], columns: Sequence[str], first: int = 0) -> 
 def _record(title: str, record: Any, names: Sequence[str]) -> str:
     """A row for each of these attributes of one record."""
     rows = "".join(f"<tr><th>{name}</th>{_cell(getattr(record, name))}</tr>" for name in names)
-    return _block(f"<b>{escape(title)}</b><table>{rows}</table>")
+    return block(f"<b>{escape(title)}</b><table>{rows}</table>")
 
 
 def _cell(fact: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,12 @@ class Exploration:
     lies under it is seen.
     """
 
-    def __init__(self, page: str, picture: bytes, title: str, height: int) -> None:
+    def __init__(self, page: str, picture: bytes, title: str, height: int, variable: str) -> None:
         self._page, self._picture, self._title, self._height = page, picture, title, height
+        self._variable = variable
 
     def __repr__(self) -> str:
-        return f"Exploration of {self._title}: log.to_html(path) writes it to a file"
+        return f"Exploration of {self._title}: {self._variable}.to_html(path) writes it to a file"
 
     def _repr_html_(self) -> str:
         picture = base64.b64encode(self._picture).decode("ascii")
@@ -47,13 +49,22 @@ class Exploration:
 
 
 def explore(log: Drawable, page: str, height: int) -> Exploration | Path:
-    """The page inline in a notebook; elsewhere written to a temporary file and opened in the browser."""
+    """The page of a log inline in a notebook; elsewhere in the browser."""
+    options = DrawOptions(vis_direction="topdown", vis_nesting_depth=1, vis_fold_repeats=True)
+    return explore_page(page, height, log.model_name, lambda: FORMATS["svg"].print(make_view(log, options)))
+
+
+def explore_page(
+    page: str, height: int, title: str, picture: Callable[[], bytes], variable: str = "log"
+) -> Exploration | Path:
+    """A page inline in a notebook; elsewhere written to a temporary file and opened in the browser.
+
+    `picture` draws what is seen where scripts don't run; `variable` is what users call what the page is about.
+    """
     if isinstance(height, bool) or not isinstance(height, int) or height < 100:
         raise ArgumentError(f"height is a number of pixels, 100 or more, not {height!r}")
     if in_notebook():
-        options = DrawOptions(vis_direction="topdown", vis_nesting_depth=1, vis_fold_repeats=True)
-        picture = FORMATS["svg"].print(make_view(log, options))
-        return Exploration(page, picture, log.model_name, height)
+        return Exploration(page, picture(), title, height, variable)
     folder = Path(tempfile.mkdtemp(prefix="torchlens-"))
     path = write_page(page, folder / "model.html")
     open_in_viewer(path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,8 @@ def two_logs(
     matching: Iterable[tuple[int, int] | tuple[int, int, float]],
     *,
     names: tuple[str, str] | None = None,
+    answer: Sequence[str] = (),
+    first: tuple[int, int] | None = None,
     values: bool | int = True,
 ) -> str:
     """A page with two logs side by side, kept in step, as text.
@@ -47,6 +49,8 @@ def two_logs(
         matching: pairs of places in `a.graph` and `b.graph` that are the same operation; with a third number, how much
             they differ, which both are coloured by.
         names: what to call the two.
+        answer: what a comparison found, in lines: the first is the verdict.
+        first: the places in the two at which they begin to differ, where the page opens.
 
     >>> two_logs(log, log, [(place, place, 0.0) for place in range(len(log))])[:15]
     '<!DOCTYPE html>'
@@ -64,7 +68,8 @@ def two_logs(
         _document(log, number, budget_of(values) // 2, {"error": found} if found else None, names and names[number])
         for number, (log, found) in enumerate(zip((a, b), errors, strict=True))
     ]
-    documents.append(f'<script type="application/json" id="matching">{packed(pairs)}</script>')
+    comparison = {"pairs": pairs, "answer": list(answer), "first": first}
+    documents.append(f'<script type="application/json" id="comparison-data">{packed(comparison)}</script>')
     title = " | ".join(names if names is not None else (a.model_name, b.model_name))
     return page(f"{title} - torchlens", "\n".join(documents))
 

@@ -14,15 +14,21 @@ import { Pane } from "./pane.js";
 import { SearchBox } from "./search_box.js";
 import { Walk } from "./walk.js";
 
+/**
+ * @typedef {{pairs: [number, number][], answer: string[], first: [number, number] | null}} Comparison places of the one
+ *   and the other log that are the same operation, what was found in lines, and where the two begin to differ
+ */
+
 export class App {
-  /** @param {any[]} documents @param {[number, number][]} matching places of the one and the other log */
-  constructor(documents, matching) {
+  /** @param {any[]} documents @param {Comparison} comparison */
+  constructor(documents, comparison) {
+    this.comparison = comparison;
     this.theme = "";
     this.overlay = "";
     /** @type {Pane[]} */
     this.panes = [];
     this.active = 0;
-    this.matches = [new Map(matching), new Map(matching.map(([a, b]) => [b, a]))];
+    this.matches = [new Map(comparison.pairs), new Map(comparison.pairs.map(([a, b]) => [b, a]))];
     this.following = false;
     /** @type {[number, number]} */
     this.apart = [0, 0];
@@ -55,8 +61,9 @@ export class App {
     const canvas = /** @type {HTMLCanvasElement} */ (
       el("canvas", { class: "graph", tabindex: "0", role: "application", "aria-label": `graph of ${model.name}; the outline lists the same` })
     );
-    const title = total > 1 ? el("div", { class: "pane-title", text: model.name, dir: "auto" }) : null;
-    byId("panes").append(el("div", { class: "pane" }, canvas, title));
+    const title = el("button", { class: "pane-title", text: model.name, dir: "auto", onclick: () => { this.activate(index); this.showWhole(); } });
+    const head = total > 1 ? el("div", { class: "pane-head" }, title) : null;
+    byId("panes").append(el("div", { class: head ? "pane headed" : "pane" }, head, canvas));
     canvas.addEventListener("pointerdown", () => this.activate(index));
     canvas.addEventListener("focus", () => this.activate(index));
     const pane = new Pane(model, canvas, this.colours, {
@@ -208,17 +215,47 @@ export class App {
     if (wanted && !this.pane.selection) byId("found").textContent = `no ${wanted} here`;
     if (colour && overlaysOf(this.pane.model).some((each) => each.name === colour)) this.setOverlay(colour);
     else if (this.panes.length > 1 && "error" in this.pane.model.numbers) this.setOverlay("own:error");
+    if (!wanted && this.comparison.first) {
+      this.showFirst();
+      document.body.classList.remove("has-selection"); // on a narrow screen the details would lie over it
+    }
+  }
+
+  /** What a comparison found, above both graphs. */
+  showAnswer() {
+    const [verdict, ...more] = this.comparison.answer;
+    byId("comparison").hidden = verdict === undefined;
+    byId("verdict").textContent = verdict ?? "";
+    byId("verdict").parentElement.open = innerWidth > 900; // on a narrow screen the graphs need the room
+    byId("grounds").replaceChildren(...more.map((line) => el("p", { text: line, dir: "auto" })));
+    byId("first-difference").hidden = this.comparison.first === null;
+  }
+
+  /** Both graphs at the place where they begin to differ. */
+  showFirst() {
+    const { first } = this.comparison;
+    if (!first) return;
+    this.activate(0);
+    this.pane.reveal(first[0]);
+    if (this.matches[0].get(first[0]) !== first[1]) this.panes[1].reveal(first[1], false);
+  }
+
+  showWhole() {
+    this.pane.select(null);
+    this.pane.fit();
   }
 
   breadcrumb() {
     const { pane } = this;
     const { selection, mode } = pane;
     const group = !selection ? -1 : "group" in selection ? selection.group : mode.nodes.group[mode.nodeOf[selection.place]] ?? -1;
-    const crumbs = [el("button", { text: pane.model.name, dir: "auto", onclick: () => { pane.select(null); pane.fit(); } })];
+    const crumbs = this.panes.length > 1 ? [] : [el("button", { text: pane.model.name, dir: "auto", onclick: () => this.showWhole() })];
     for (const each of mode.path(group)) {
       crumbs.push(el("button", { text: lastPart(mode, each), title: mode.name(each), dir: "auto", onclick: () => { pane.select({ group: each }); pane.lookAtGroup(each); } }));
     }
     byId("breadcrumb").replaceChildren(...crumbs);
+    const head = pane.canvas.parentElement?.querySelector(".pane-head");
+    if (head && byId("breadcrumb").parentElement !== head) head.append(byId("breadcrumb"), byId("corner"));
   }
 
   /** @param {HTMLCanvasElement} canvas @param {string} text @param {number} x @param {number} y */
@@ -238,7 +275,8 @@ export class App {
   controls() {
     const { model } = this.pane;
     byId("name").textContent = this.panes.map((pane) => pane.model.name).join(" | ");
-    byId("counts").textContent = `${counted(model.size)} operations · ${counted(model.modules.params[0] ?? 0)} parameters (${humanSize(model.modules.param_bytes[0] ?? 0)})`;
+    byId("counts").textContent = this.panes.map((pane) => countsOf(pane.model)).join(" | ");
+    this.showAnswer();
     const on = (/** @type {string} */ id, /** @type {string} */ event, /** @type {(event: any) => void} */ action) => byId(id).addEventListener(event, action);
     on("mode-unrolled", "click", () => this.each((pane) => pane.setMode("unrolled")));
     on("mode-rolled", "click", () => this.each((pane) => pane.setMode("rolled")));
@@ -257,6 +295,7 @@ export class App {
     on("theme", "click", () => this.setTheme(this.colours === THEMES.dark ? "light" : "dark"));
     on("svg", "click", () => this.saveSvg());
     on("png", "click", async () => download(await toPng(this.pane), `${fileName(this.pane.model.name)}.png`));
+    on("first-difference", "click", () => this.showFirst());
     on("help-button", "click", () => byId("help").showModal());
     on("close-help", "click", () => byId("help").close());
     on("outline-button", "click", () => this.togglePanel("outline"));
@@ -401,6 +440,9 @@ export class App {
   }
 }
 
+/** @param {Model} model */
+const countsOf = (model) => `${counted(model.size)} operations · ${counted(model.modules.params[0] ?? 0)} parameters (${humanSize(model.modules.param_bytes[0] ?? 0)})`;
+
 /** @param {string} name */
 const fileName = (name) => name.replace(/[^\w.-]+/g, "_") || "model";
 
@@ -409,10 +451,10 @@ async function main() {
     const documents = await Promise.all(
       [...document.querySelectorAll("script.log")].map((element) => unpacked((element.textContent ?? "").trim())),
     );
-    const matching = byId("matching");
-    const pairs = matching ? await unpacked(matching.textContent.trim()) : [];
+    const data = byId("comparison-data");
+    const comparison = data ? await unpacked(data.textContent.trim()) : { pairs: [], answer: [], first: null };
     // for tests and the curious: the state of the page
-    Object.assign(window, { torchlens: new App(documents, pairs) });
+    Object.assign(window, { torchlens: new App(documents, comparison) });
     document.body.classList.add("ready");
   } catch (error) {
     byId("failure").hidden = false;
