@@ -129,8 +129,12 @@ class OpLog(Tabular, Aliased):
         if self.num_passes == 1:
             names.add(self.layer_label)
         path = short_path(self._value.address or "") if self.is_output_layer else ""
-        if path and path not in self._graph.layer_numbers and path not in self._graph.modules.numbers:
-            names.add(path)
+        if (
+            path
+            and path not in self._graph.modules.numbers
+            and not any(path in each for each in self._graph.layer_labels)
+        ):
+            names.add(path)  # nothing else goes by this name
         modules = self._graph.modules
         for call in modules.exited.get(self._place, ()):
             names.update(self._names_as_output(call))
