@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -247,7 +248,10 @@ def test_kill_in_the_middle(tmp_path: Path) -> None:
         tl.load(path)
     recovered = tl.recover(path)
     assert recovered.num_tensors_saved == len(recovered) >= 20 and not recovered.is_complete
-    assert "cut short" in recovered.warnings[0] and "tensors that had been computed" in recovered.warnings[1]
+    assert "cut short" in recovered.warnings[0]
+    # the kill may fall between handing a tensor over and writing it
+    counted = r"all \d+ tensors that had been computed|[1-9]\d* of \d+ tensors had not been written"
+    assert re.match(counted, recovered.warnings[1])
     for number, op in enumerate(recovered):  # x, relu(x), relu(x) + 1, ...
         assert torch.equal(op.activation, torch.full((1000,), 1.0 + number // 2))
     assert recovered[-1].containing_modules == [] and recovered.model_name == "Slow"
