@@ -158,7 +158,7 @@ class Page:
                     print(repr(value))
             except TorchVersionError:
                 if not is_pinned():
-                    pytest.skip("it shows what this torch can't do, which says so")
+                    pytest.skip("the page shows something that this torch can't do, and an error says so")
                 raise
             except Exception as error:
                 if not block.may_raise(error):

@@ -14,7 +14,7 @@ from tests.torch_version import PINNED
 
 @pytest.mark.skipif(
     not hasattr(registration, "_setup_privateuseone_for_python_backend"),
-    reason=f"this torch has no devices made of Python; {PINNED} has",
+    reason=f"a device written in Python, as in torch {PINNED}, is not in this torch",
 )
 def test_a_device_made_of_python() -> None:
     run = [sys.executable, "-m", "tests.accelerator"]

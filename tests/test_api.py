@@ -12,7 +12,7 @@ from torch import nn
 
 import torchlens as tl
 
-needs_notes = pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have no notes before Python 3.11")
+needs_notes = pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have notes since Python 3.11")
 
 
 def test_a_wrong_name_in_the_package() -> None:

@@ -332,7 +332,8 @@ def test_objects_that_refer_to_each_other() -> None:
 
 
 @pytest.mark.skipif(
-    sys.version_info[:2] == (3, 12), reason="Python 3.12 limits calls through C, and nobody can raise it"
+    sys.version_info[:2] == (3, 12),
+    reason="Python 3.12 limits how deep calls through C may go, and that limit can't be raised",
 )
 def test_recursion_as_deep_as_in_a_plain_run() -> None:
     class Recursive(nn.Module):
@@ -472,7 +473,7 @@ def test_an_error_that_the_model_catches_around_a_submodule_is_no_error() -> Non
     assert log["relu_1"].containing_modules == ["leaf", "leaf.inner"]
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have notes since 3.11")
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have notes since Python 3.11")
 def test_the_note_says_how_far_it_got() -> None:
     with pytest.raises(Failure) as caught:
         tl.log_forward_pass(at_depth(1, failing_with(Failure("stop"))), torch.randn(2, 3))
@@ -484,7 +485,7 @@ def test_the_note_says_how_far_it_got() -> None:
     assert "partial_log" in note
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have notes since 3.11")
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have notes since Python 3.11")
 def test_the_note_of_a_model_that_fails_at_once() -> None:
     with pytest.raises(TypeError) as caught:
         tl.log_forward_pass(nn.Linear(3, 3), [])

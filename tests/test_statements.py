@@ -181,7 +181,7 @@ def expectations(source: str) -> list[tuple[int, str, str, bool | None, bool]]:
     return expected
 
 
-@pytest.mark.skipif(not HAS_COLUMNS, reason="Python 3.10 records no columns")
+@pytest.mark.skipif(not HAS_COLUMNS, reason="Python 3.10 does not record the columns of instructions")
 def test_every_kind_of_test() -> None:
     found = [(s.line, s.kind, s.source, s.outcome(value)) for s, value in events(TORTURE, "<torture>")]
     assert found == [expected[:4] for expected in expectations(TORTURE)]
@@ -214,7 +214,10 @@ def test_without_columns_a_comprehension_differs_from_its_test(monkeypatch: pyte
     ]
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="since 3.12 `and` can't be told from `if` without columns")
+@pytest.mark.skipif(
+    sys.version_info >= (3, 12),
+    reason="since Python 3.12 `and` can't be told from `if` without the columns of instructions",
+)
 def test_without_columns_a_test_of_one_value_has_an_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statements, "_spans", lambda code: [])
     source = "def torture(T, F, *_):\n    if T: pass\n    while not T: pass\n    if max(T and F, 1): pass\n"
@@ -230,7 +233,7 @@ def random_test(rng: random.Random, depth: int) -> str:
     return rng.choice(shapes)
 
 
-@pytest.mark.skipif(not HAS_COLUMNS, reason="Python 3.10 records no columns")
+@pytest.mark.skipif(not HAS_COLUMNS, reason="Python 3.10 does not record the columns of instructions")
 def test_an_outcome_is_never_wrong_and_the_last_value_decides() -> None:
     rng = random.Random(0)
     for i in range(500):

@@ -31,7 +31,7 @@ def is_pinned() -> bool:
 def same_as_shown(shown: object, found: object, advice: str) -> None:
     """Fail if what was found is not what a page shows; with another torch than it was made with, skip, and say so."""
     if shown != found and not is_pinned():
-        pytest.skip(f"it shows what torch {PINNED} gives, and this torch gives something else")
+        pytest.skip(f"the page shows what torch {PINNED} prints, and this torch prints something else")
     assert shown == found, advice
 
 

@@ -69,8 +69,6 @@ def gradient_content(gradient: Tensor | None) -> tuple[Any, ...] | None:
 
 @differentiable_runs
 def test_every_operation_has_the_gradient_that_autograd_gives(case: Case, mode: str) -> None:
-    if case.name == "conditional_operator":
-        pytest.skip("torch.cond would trace the mode of this test, too; its taps are tested below")
     plain = prepared(case, mode)
     with surroundings(case, mode), NotingEdges() as noted:
         plain.output = plain.model(*plain.args, **plain.kwargs)

@@ -120,7 +120,7 @@ WRITES: dict[str, Writes] = {
 @pytest.mark.parametrize("name", WRITES)
 def test_what_a_function_wrote_is_what_later_operations_use(name: str) -> None:
     if name == "_batch_norm_with_update" and not hasattr(torch.ops.aten, name):
-        pytest.skip("this torch does not have it")
+        pytest.skip(f"this torch does not have the operator {name} yet")
     x = torch.rand(4, 3)
     plain = deepcopy(WRITES[name])(x)
     log = tl.log_forward_pass(deepcopy(WRITES[name]), x)

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 import torchlens as tl
 
-needs_columns = pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 records no columns of instructions")
+needs_columns = pytest.mark.skipif(
+    sys.version_info < (3, 11), reason="Python 3.10 does not record the columns of instructions"
+)
 
 
 class Model(nn.Module):

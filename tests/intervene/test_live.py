@@ -291,7 +291,7 @@ def test_only_what_differs_is_named(model: nn.Module) -> None:
         run(model, {"fc:3": lambda t: t[:1] > 0})
 
 
-@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have notes since 3.11")
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have notes since Python 3.11")
 @pytest.mark.parametrize("offline", [False, True])
 def test_what_an_edit_of_the_users_raises_names_the_intervention(model: nn.Module, offline: bool) -> None:
     def broken(tensor: Tensor, *others: Tensor) -> Tensor:

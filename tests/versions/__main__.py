@@ -19,7 +19,8 @@ from tests.versions.document import document
 from tests.versions.environment import Environment, run
 
 ROOT = Path(__file__).parents[2]
-RESULTS = ROOT / ".results" / "versions.jsonl"
+#: A line for each run, the last of an environment counts; kept with the source, because a page joins runs of many days.
+RESULTS = Path(__file__).with_name("results.jsonl")
 DOCUMENT = ROOT / "docs" / "versions.md"
 
 #: What is tried, as (torch, Python). The newest torch that has wheels for a Python is tried with it.
@@ -52,8 +53,13 @@ def main() -> int:
 
 
 def write_document(results: Results) -> None:
+    DOCUMENT.write_text(page(results), encoding="utf-8")
+
+
+def page(results: Results) -> str:
+    """docs/versions.md: what was run, and what has not been run yet."""
     found = {environment.name: results.found.get(environment.name, {}) for environment in everything()}
-    DOCUMENT.write_text(document({**found, **results.found}), encoding="utf-8")
+    return document({**found, **results.found})
 
 
 def chosen(options: argparse.Namespace, results: Results) -> list[Environment]:
