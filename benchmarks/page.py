@@ -9,7 +9,8 @@ frame; "written", "work", "open all" and "per frame" are CPU time, which other p
 
 With --peers: the same graphs, up to 10,000 operations, in Netron (exported to ONNX), Model Explorer (by torch.export)
 and torchvista beside ours, all by the same means (see `other_pages.py`): CPU time to prepare what is shown, bytes
-loaded, and wall times.
+loaded, and wall times. It takes about ten minutes: each viewer has 90 seconds for each graph, and what it has not
+done by then it did not finish.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -104,13 +107,15 @@ def ours(browser: Any, graphs: list[str], folder: Path) -> None:
         print(f"{graph:20}" + "".join(f"{column:>11}" for column in columns), flush=True)
 
 
-def peers(browser: Any, graphs: list[str], folder: Path) -> None:
-    names = ("prepared", "loaded", "ready", "open all", "frame", "p95")
-    print(f"{'model':20}{'viewer':15}" + "".join(f"{name:>13}" for name in names))
+def peers(launch: Callable[[], Any], graphs: list[str], folder: Path) -> None:
+    """A table in Markdown, as it stands in docs/guides/page.md."""
+    names = ("model", "viewer", "prepared", "loaded", "ready", "open all", "frames: median", "95 %")
+    print(f"| {' | '.join(names)} |\n|{'---|' * len(names)}")
     for graph in graphs:
         _, path, seconds = written(graph, folder)
-        for viewer, columns in other_pages.compare(browser, graph, path, seconds, folder):
-            print(f"{graph:20}{viewer:15}" + "".join(f"{column:>13}" for column in columns), flush=True)
+        for viewer, columns in other_pages.compare(launch, graph, path, seconds, folder):
+            row = [graph, viewer, *columns]
+            print(f"| {' | '.join(row + [''] * (len(names) - len(row)))} |", flush=True)
 
 
 def main() -> None:
@@ -123,9 +128,12 @@ def main() -> None:
     largest = min(given.largest, MOST_FOR_PEERS) if given.peers else given.largest
     graphs = [graph for graph, (size, _) in GRAPHS.items() if size <= largest]
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        (peers if given.peers else ours)(browser, graphs, Path(folder))
-        browser.close()
+        launch = partial(playwright.chromium.launch, executable_path=CHROMIUM, args=["--no-sandbox"])
+        if given.peers:
+            peers(launch, graphs, Path(folder))
+        else:
+            with launch() as browser:
+                ours(browser, graphs, Path(folder))
 
 
 if __name__ == "__main__":

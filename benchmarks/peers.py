@@ -6,10 +6,12 @@ environment, which a path file adds behind its own packages. So nothing is ever 
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+from importlib import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -99,6 +101,13 @@ def prepare(peer: str) -> str | None:
     (_packages(peer) / "this-environment.pth").write_text(sysconfig.get_path("purelib") + "\n")
     ready.touch()
     return None
+
+
+def version(peer: str) -> str:
+    """Of the tool itself, in its environment."""
+    name = re.split("[<>= ]", {**PEERS, **EXTRACTORS, **EDITORS, **VIEWERS}[peer][0])[0]
+    found = metadata.distributions(name=name, path=[str(_packages(peer))])
+    return next((each.version for each in found), "")
 
 
 def _packages(peer: str) -> Path:

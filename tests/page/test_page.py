@@ -233,6 +233,9 @@ def test_colours_by_number_and_own_numbers(opened: Opened, stack: tl.ModelLog) -
     last = "() => torchlens.pane.fillOf(torchlens.pane.scene.shown.nodes.length - 1)[0]"
     tab.page.select_option("#colour", "own:score")
     assert tab.run(last) == "rgb(139,0,0)"  # the largest number, the dark end of the scale
+    most = len(stack) - 1
+    legend = tab.page.inner_text("#legend").splitlines()
+    assert legend[1:4] == ["0", f"{most / 4:g}", str(most)] and legend[4].startswith("not linear: half the bar")
 
 
 def test_walk(opened: Opened, stack: tl.ModelLog) -> None:
@@ -413,6 +416,28 @@ def test_values_nan_numbers_and_budget(opened: Opened) -> None:
     assert tab.run("() => torchlens.searchBox.hits.length") == 3
     without = opened(log, "#op=log_1_3", values=False)
     assert "-1.386" not in without.page.inner_text("#inspector")
+
+
+def test_numbers_of_weights(opened: Opened) -> None:
+    model = nn.Linear(3, 2)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[0.5, -1.25, 3.0], [7.0, float("inf"), 0.0]]))
+    tab = opened(tl.log_forward_pass(model, torch.rand(4, 3)), "#op=linear_1_1")
+    tab.page.wait_for_selector("details.param table")
+    weight, bias = tab.page.locator("details.param").all()
+    assert weight.inner_text().startswith("weight 2x3") and bias.inner_text().startswith("bias x2")
+    assert weight.locator("td").all_inner_texts() == ["0.5", "-1.25", "3", "7", "inf", "0"]
+    assert "1 Inf of 6" in weight.inner_text()
+
+
+def test_weights_of_a_larger_model_are_folded_away(opened: Opened) -> None:
+    tab = opened(tl.log_forward_pass(nn.Linear(300, 100), torch.rand(4, 300)), "#op=linear_1_1")
+    tab.page.wait_for_selector("details.param canvas", state="attached")
+    weight = tab.page.locator("details.param").first
+    assert not weight.locator("canvas.histogram").is_visible()
+    weight.locator("summary").click()
+    assert weight.locator("canvas.histogram").is_visible() and weight.locator("canvas.thumbnail").is_visible()
+    assert weight.locator("table").count() == 0
 
 
 def test_gradients_are_in_the_page(opened: Opened) -> None:

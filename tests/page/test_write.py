@@ -132,6 +132,31 @@ def test_values_that_were_not_saved_are_left_out() -> None:
     assert tl.get_model_metadata(nn.ReLU(), torch.rand(3)).to_html is not None
 
 
+def test_every_number_of_a_tiny_model_is_there_and_of_its_parameters(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(30, 40), nn.ReLU(), nn.Linear(40, 2))
+    log = tl.log_forward_pass(model, torch.rand(5, 30))
+    tl.save(log, tmp_path / "run")
+    for each in (log, tl.load(tmp_path / "run")):
+        values = page_values(each.graph, 10**7)
+        assert values is not None and "4 of 4 parameters" in values.note
+        for stats, op in zip(values.stats, log, strict=True):
+            assert stats is not None
+            assert stats["numbers"] == pytest.approx(op.activation.flatten().tolist(), rel=1e-5)
+        for address, param in model.named_parameters():
+            stats = values.params[address]
+            assert stats is not None and stats["numbers"] == pytest.approx(param.flatten().tolist(), rel=1e-5)
+
+
+def test_a_parameter_that_was_changed_since_is_left_out() -> None:
+    model = nn.Linear(3, 2)
+    log = tl.log_forward_pass(model, torch.rand(5, 3))
+    with torch.no_grad():
+        model.weight.add_(1)
+    values = page_values(log.graph, 10**6)
+    assert values is not None and "1 of 2 parameters" in values.note
+    assert values.params["weight"] is None and values.params["bias"] is not None
+
+
 def test_the_data_of_a_loaded_log_is_the_same(log: tl.ModelLog, tmp_path: Path) -> None:
     tl.save(log, tmp_path / "run")
     loaded, fresh = page_data(tl.load(tmp_path / "run")), page_data(log)

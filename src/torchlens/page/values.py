@@ -7,7 +7,7 @@ one array, which the page unpacks when a value is first looked at. `viewer/value
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,15 +16,16 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .._torch import call_with_grad
-from ..capture.records import fetched
+from ..capture.records import Value, fetched
+from ..capture.tensor_memory import version_of
 from ..graph.graph import Graph
 from ..words import human_size
 
 BINS = 32
 _FEW = 64  # numbers that are always shown one by one
-_FEW_OF_A_TINY_MODEL = 600
-_TINY = 20_000  # numbers in all saved values of a tiny model
+_TINY = 20_000  # numbers in all values and parameters of a tiny model, of which every one is shown
 _WIDE = (torch.float64, torch.int64)  # hold numbers that float32 does not
+_LARGEST_PARAMETER = 8_000_000  # elements; a model of billions would take long to look through
 _SAMPLE = 4_000_000  # elements; of larger tensors a part is looked at for mean and histogram
 
 
@@ -35,11 +36,18 @@ class PageValues:
     stats: list[dict[str, Any] | None]
     gradients: list[dict[str, Any] | None] | None
     before: dict[str, dict[str, Any] | None]  # by place: what an edit was made to
+    params: dict[str, dict[str, Any] | None]  # by address: of those that are as the forward pass found them
     note: str
     bytes: bytes
 
     def as_data(self) -> dict[str, Any]:
-        return {"stats": self.stats, "gradients": self.gradients, "before": self.before, "note": self.note}
+        return {
+            "stats": self.stats,
+            "gradients": self.gradients,
+            "before": self.before,
+            "params": self.params,
+            "note": self.note,
+        }
 
 
 @dataclass
@@ -62,6 +70,7 @@ class _Pictures:
             else:
                 del stats["tiles"]
                 left_out += 1
+        self.tiles.clear()
         return left_out
 
 
@@ -77,7 +86,8 @@ def page_values(
 
 def _page_values(graph: Graph, budget: int, before_edits: Mapping[int, Tensor | None]) -> PageValues:
     pictures = _Pictures()
-    few = _FEW_OF_A_TINY_MODEL if sum(_numel(value.shape) for value in graph.entries) <= _TINY else _FEW
+    numbers = sum(_numel(value.shape) for value in (*graph.entries, *graph.trace.params))
+    few = _TINY if numbers <= _TINY else _FEW
     stats = [
         _described(value.saved, graph.layer_types[graph.layers[place]], value.role, few, pictures, budget)
         for place, value in enumerate(graph.entries)
@@ -89,11 +99,28 @@ def _page_values(graph: Graph, budget: int, before_edits: Mapping[int, Tensor | 
         str(place): _described(tensor, "", "before", few, pictures, budget) for place, tensor in before_edits.items()
     }
     left_out = pictures.add_tiles(budget)
-    shown = sum(each is not None for each in stats)
-    note = f"{shown} of {len(stats)} values are in this page ({human_size(len(pictures.stored))})"
+    params = {
+        str(param.address): _described(_parameter(graph, param), "", "param", few, pictures, budget)
+        for param in graph.trace.params
+    }
+    left_out += pictures.add_tiles(budget)
+    counts = [f"{_count(stats)} of {len(stats):,} values"]
+    counts += [f"{_count(params.values())} of {len(params):,} parameters"] if params else []
+    note = f"{' and '.join(counts)} are in this page ({human_size(len(pictures.stored))})"
     if left_out:
-        note += f"; {left_out} pictures of values are not: with them it would exceed {human_size(budget)}"
-    return PageValues(stats, gradients if any(gradients) else None, before, f"{note}.", bytes(pictures.stored))
+        note += f"; {left_out:,} pictures of values are not: with them it would exceed {human_size(budget)}"
+    return PageValues(stats, gradients if any(gradients) else None, before, params, f"{note}.", bytes(pictures.stored))
+
+
+def _count(described: Iterable[dict[str, Any] | None]) -> str:
+    return f"{sum(each is not None for each in described):,}"
+
+
+def _parameter(graph: Graph, param: Value) -> Tensor | None:
+    """A parameter as the forward pass found it; None if it was changed since, or is too large to look through."""
+    kept = param.kept
+    is_changed = isinstance(kept, Tensor) and version_of(kept) != graph.trace.param_versions[param.index]
+    return None if is_changed or _numel(param.shape) > _LARGEST_PARAMETER else param.saved
 
 
 def _numel(shape: torch.Size) -> int:
@@ -121,11 +148,12 @@ def _described(
     if plain is None or len(pictures.stored) + BINS > budget:
         return None
     flat = plain.reshape(-1)
-    finite = flat[torch.isfinite(flat)]
+    finite = _finite(flat)
+    nan = 0 if finite is flat else int(torch.isnan(flat).sum())
     stats: dict[str, Any] = {
         "n": flat.numel(),
-        "nan": int(torch.isnan(flat).sum()),
-        "inf": int(torch.isinf(flat).sum()),
+        "nan": nan,
+        "inf": flat.numel() - finite.numel() - nan,
         "shape": list(plain.shape),
         **_amounts(finite),
     }
@@ -151,6 +179,11 @@ def _plain(tensor: Tensor) -> Tensor | None:
         return tensor.to("cpu", torch.float64 if tensor.dtype in _WIDE else torch.float32)
     except (RuntimeError, NotImplementedError):  # a tensor of a kind that can't be converted
         return None
+
+
+def _finite(tensor: Tensor) -> Tensor:
+    """The numbers that are neither NaN nor infinite; the tensor itself if all are, as a finite sum proves."""
+    return tensor if math.isfinite(float(tensor.sum())) else tensor[torch.isfinite(tensor)]
 
 
 def _amounts(finite: Tensor) -> dict[str, Any]:
@@ -183,11 +216,11 @@ def _add_tiles(stats: dict[str, Any], plain: Tensor, layer_type: str, role: str,
     kind, what, whole = _tiles(plain.float(), layer_type, role)
     if whole is None:
         return
-    finite = whole[torch.isfinite(whole)]
+    finite = _finite(whole)
     if not finite.numel():
         return
-    low, high = float(finite.min()), float(finite.max())
-    tiles = _smaller(kind, whole)
+    low, high = (float(end) for end in finite.aminmax())
+    tiles = _smaller(kind, whole, finite)
     scaled = (tiles - low) / ((high - low) or 1.0)
     if kind == "image":
         data = (scaled.nan_to_num(0).clamp(0, 1) * 255).round().permute(1, 2, 0)
@@ -242,7 +275,7 @@ def _of_first(shape: list[int], dims: int) -> str:
 _LARGEST = {"line": (1, 132), "matrix": (48, 64), "image": (64, 64), "channels": (32, 32), "attention": (32, 32)}
 
 
-def _smaller(kind: str, tiles: Tensor) -> Tensor:
+def _smaller(kind: str, tiles: Tensor, finite: Tensor) -> Tensor:
     """Tiles of a size that a page can hold. An image is averaged; elsewhere outliers and NaNs stay visible."""
     height, width = _LARGEST[kind]
     size = min(tiles.shape[-2], height), min(tiles.shape[-1], width)
@@ -252,8 +285,7 @@ def _smaller(kind: str, tiles: Tensor) -> Tensor:
         return F.adaptive_avg_pool2d(tiles[None], size)[0]
     if kind == "line":
         return _extremes(tiles, width // 2)
-    mean = tiles[torch.isfinite(tiles)].mean()
-    return _picked(tiles, _largest_at((tiles - mean).abs(), size))
+    return _picked(tiles, _largest_at((tiles - finite.mean()).abs_(), size))
 
 
 def _extremes(line: Tensor, bins: int) -> Tensor:

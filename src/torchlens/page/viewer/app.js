@@ -394,7 +394,8 @@ export class App {
     const shades = Array.from({ length: 11 }, (_, step) => heatOf(step / 10, this.colours === THEMES.dark)[0]);
     bar.style.background = `linear-gradient(to right, ${shades.join(",")})`;
     const ticks = el("div", { class: "ticks" }, el("span", { text: legend.low }), el("span", { text: legend.middle }), el("span", { text: legend.high }));
-    box.replaceChildren(el("strong", { text: legend.title }), bar, ticks, el("span", { class: "aside", text: legend.note }));
+    const notes = [legend.scale, legend.note].map((text) => el("span", { class: "aside", text }));
+    box.replaceChildren(el("strong", { text: legend.title }), bar, ticks, ...notes);
   }
 
   // ---- walk

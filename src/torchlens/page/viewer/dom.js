@@ -36,6 +36,7 @@ export function humanSize(bytes) {
 
 /** @param {number} nanoseconds */
 export function humanTime(nanoseconds) {
+  if (nanoseconds === 0) return "0 s";
   if (nanoseconds >= 1e9) return `${(nanoseconds / 1e9).toPrecision(3)} s`;
   if (nanoseconds >= 1e6) return `${(nanoseconds / 1e6).toPrecision(3)} ms`;
   return `${(nanoseconds / 1e3).toPrecision(3)} µs`;

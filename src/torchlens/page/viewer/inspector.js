@@ -149,7 +149,7 @@ export class Inspector {
       value,
       ...this.source(model, place),
       ...this.call(pane, place),
-      ...this.params(model, place),
+      ...this.params(pane, place, turn),
       ...this.links(pane, "Parents", model.parents[place]),
       ...this.links(pane, "Children", model.children[place]),
       el(
@@ -244,13 +244,20 @@ export class Inspector {
     return [el("h3", { text: `${model.ops.function[place]}(…)` }), el("ul", { class: "arguments" }, ...rows)];
   }
 
-  /** @param {Model} model @param {number} place */
-  params(model, place) {
+  /** Each with its numbers, as far as they are in the page. @param {Pane} pane @param {number} place @param {number} turn */
+  params(pane, place, turn) {
+    const { model } = pane;
     const params = model.ops.params[place];
     if (!params.length) return [];
-    const rows = params.map((/** @type {number[]} */ [address, shape, trained]) =>
-      el("li", {}, el("code", { text: model.strings[address], dir: "auto" }), el("span", { class: "aside", text: ` ${model.strings[shape]}${trained ? "" : ", frozen"}` })),
-    );
+    const rows = params.map((/** @type {number[]} */ [address, shape, trained]) => {
+      const name = model.strings[address];
+      const stats = model.values?.params?.[name];
+      const head = [el("code", { text: name, dir: "auto" }), el("span", { class: "aside", text: ` ${model.strings[shape]}${trained ? "" : ", frozen"}` })];
+      if (!stats) return el("li", {}, ...head);
+      const details = el("details", { class: "param", open: Boolean(stats.numbers) }, el("summary", {}, ...head));
+      this.bytesOf(pane).then((bytes) => bytes && turn === this.shown && details.append(...valueElements(stats, bytes)));
+      return el("li", {}, details);
+    });
     return [el("h3", { text: "Parameters" }), el("ul", { class: "arguments" }, ...rows)];
   }
 

@@ -8,7 +8,8 @@ import { THEMES, heatOf } from "./palette.js";
  * @typedef {import("./pane.js").Pane} Pane
  * @typedef {{name: string, title: string, of: (place: number) => number | null, words: (amount: number) => string,
  *   most: boolean}} Overlay   `most`: a module has the largest number inside it, rather than the sum
- * @typedef {{title: string, low: string, middle: string, high: string, note: string}} Legend
+ * @typedef {{title: string, low: string, middle: string, high: string, scale: string,
+ *   note: string}} Legend   `middle`: the number at half the bar
  */
 
 /** @param {Model} model @returns {Overlay[]} */
@@ -63,6 +64,7 @@ export function colourBy(pane, overlay) {
     low: overlay.words(low),
     middle: overlay.words(low + (high - low) / 4),
     high: overlay.words(high),
+    scale: "not linear: half the bar is a quarter of the range",
     note: overlay.most ? "modules: the largest inside" : "modules: the sum of what is inside",
   };
 }

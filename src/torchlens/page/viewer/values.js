@@ -27,7 +27,8 @@ export function valueElements(stats, bytes) {
     const facts = [`min ${shortNumber(stats.min)}`, `max ${shortNumber(stats.max)}`];
     if (stats.mean !== null) facts.push(`mean ${shortNumber(stats.mean)}`);
     if (stats.rms !== null) facts.push(`RMS ${shortNumber(stats.rms)}`);
-    parts.push(el("p", { class: "facts", text: facts.join("   ") + (stats.sampled ? "   (of a sample)" : "") }));
+    if (stats.sampled) facts.push("(mean, RMS and histogram of a sample)");
+    parts.push(el("p", { class: "facts" }, ...facts.flatMap((text) => [el("span", { text }), " "])));
   }
   return parts;
 }
@@ -53,7 +54,7 @@ function picture(tiles, bytes) {
     }
     ctx.putImageData(image, (tile % columns) * (width + gap), Math.floor(tile / columns) * (height + gap));
   }
-  const scale = Math.min(8, Math.max(1, Math.floor(260 / canvas.width)));
+  const scale = Math.min(16, Math.max(1, Math.floor(260 / canvas.width)));
   canvas.style.width = `${Math.min(264, canvas.width * scale)}px`;
   const ends = colour ? "" : `, ${shortNumber(tiles.low)} dark to ${shortNumber(tiles.high)} light`;
   return el("figure", {}, canvas, el("figcaption", { text: tiles.what + ends }));
