@@ -1,12 +1,18 @@
-"""What edits cost, as ratios of interleaved runs: python -m benchmarks.interventions
+"""What edits cost, as ratios of interleaved runs: python -m benchmarks.interventions [rounds]
 
 one module edit in a Recorder    against the plain forward (and a forward hook that does the same)
 a log with ten edits             against the log without
 tl.sweep of layers x positions   against one full run with a hook for each cell
+
+Everything runs once before it is measured, then in turns, on one thread; times are those of the processor, so that
+they do not count waiting. Each figure is the median over the rounds of the ratio in that round, with the range of the
+middle half; the load of the machine stands beside them, since other processes take caches and memory away.
 """
 
 from __future__ import annotations
 
+import gc
+import os
 import statistics
 import sys
 import time
@@ -44,18 +50,22 @@ def model_of(width: int) -> nn.Sequential:
     return nn.Sequential(*[Block(width) for _ in range(LAYERS)]).eval()
 
 
-def ratios(works: dict[str, Callable[[], Any]], against: str, rounds: int) -> dict[str, float]:
-    """The median of each work's time against the reference's in the same round."""
+def ratios(works: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[float]]:
+    """Each work's time against that of the first in the same round, sorted."""
+    for work in works.values():
+        work()
     found: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
         times = {}
         for name, work in works.items():
+            gc.collect()
             start = time.process_time()
             work()
             times[name] = time.process_time() - start
+        reference = next(iter(times.values()))
         for name in works:
-            found[name].append(times[name] / times[against])
-    return {name: statistics.median(values) for name, values in found.items()}
+            found[name].append(times[name] / reference)
+    return {name: sorted(values) for name, values in found.items()}
 
 
 def hooked(model: nn.Module, module: nn.Module, change: Callable[[Tensor], Tensor], x: Tensor) -> Any:
@@ -75,13 +85,13 @@ def edits(width: int, rounds: int) -> None:
             "Recorder, one edit": lambda: [recorder.log(x) for _ in range(10)],
         }
         model_outside = model_of(width)
-        show(ratios(works, "plain", rounds))
+        show(ratios(works, rounds))
     sites = {str(n): E.scale(0.5) for n in range(10)}
     logs = {
         "log": lambda: tl.log_forward_pass(model, x),
         "log with ten edits": lambda: tl.log_forward_pass(model, x, interventions=sites),
     }
-    show(ratios(logs, "log", rounds))
+    show(ratios(logs, rounds))
 
 
 def sweeps(width: int, rounds: int) -> None:
@@ -111,22 +121,31 @@ def sweeps(width: int, rounds: int) -> None:
             base, sites=sites, donor=donor, over=1, metric=metric, method="gradient"
         ),
     }
-    show(ratios(works, "a full run for each cell", rounds))
+    show(ratios(works, rounds))
 
 
-def show(found: dict[str, float]) -> None:
-    for name, ratio in found.items():
-        print(f"  {name:32} {ratio:.3f}" + (f"   {1 / ratio:.1f}x faster" if ratio < 0.7 else ""))
+def show(found: dict[str, list[float]]) -> None:
+    for name, sorted_ratios in list(found.items())[1:]:
+        ratio, count = statistics.median(sorted_ratios), len(sorted_ratios)
+        low, high = sorted_ratios[count // 4], sorted_ratios[-1 - count // 4]
+        faster = f"   {1 / ratio:.1f}x faster ({1 / high:.1f} to {1 / low:.1f})" if ratio < 0.7 else ""
+        print(f"  {name:32} {ratio:.3f} ({low:.3f} to {high:.3f}){faster}", flush=True)
+
+
+def load() -> str:
+    return "load " + " ".join(f"{each:.1f}" for each in os.getloadavg())
 
 
 @torch.no_grad()
 def main() -> None:
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 15
     torch.set_num_threads(1)
+    print(f"torch {torch.__version__}, {os.cpu_count()} processors, {rounds} rounds; {load()}")
     for width in (64, 256):
-        print(f"{LAYERS} layers of width {width}, {POSITIONS} positions")
+        print(f"{LAYERS} layers of width {width}, {POSITIONS} positions", flush=True)
         edits(width, rounds)
-        sweeps(width, max(1, rounds // 3))
+        sweeps(width, max(3, rounds // 3))
+    print(load())
 
 
 if __name__ == "__main__":

@@ -9,5 +9,4 @@ offline.py      edits of a finished log: what lies downstream is computed again
 again.py        the edits of a log once more, for validation and replay
 edit_data.py    edits as plain data, for files
 sweep.py        many places, one edit at a time; heatmap.py draws what they did
-batched.py      attention for many cells of a sweep at once
 """

@@ -186,6 +186,10 @@ class EarlierEdits(Edits):
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.applied = AppliedEdits(graph.trace)
+        self._calls = {call for call, _ in self.applied.of_edge}
+
+    def concern(self, number: int, call: Call) -> bool:
+        return number in self._calls or any(value in self.applied.of_value for value in call.outputs)
 
     def argument(self, call: int, value: Value, tensor: Tensor) -> Tensor:
         for applied in self.applied.of_edge.get((call, value), ()):

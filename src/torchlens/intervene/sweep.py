@@ -24,9 +24,9 @@ from ..graph.graph import Graph
 from ..notebook import in_notebook, progress_bar, show_inline, temporary_folder
 from ..replay.downstream import Downstream, Edits
 from ..replay.reasons import NotReplayable
+from ..replay.stacked import Stacked
 from ..selectors import Returned, Selection
 from .apply import apply_edit
-from .batched import with_batched_attention
 from .edits import Edit, Moment, Patch, as_edit
 from .heatmap import heat_map, write_heat_map
 from .offline import EarlierEdits, EditPlan
@@ -35,7 +35,7 @@ from .sites import Base, EditRequest, donor_at, kinds_of
 GridIndex = tuple[int, ...]
 
 #: How many cells are computed at once, and the bytes that their values may take.
-_MOST_CELLS, _MEMORY = 64, 2**30
+_MOST_CELLS, _MEMORY = 256, 2**30
 
 
 @dataclass(frozen=True)
@@ -202,6 +202,7 @@ class _Sweep:
         self.outputs = list(dict.fromkeys(values_in_output(graph.trace.output)))
         self._edited: dict[Value, tuple[Tensor, Tensor]] = {}
         self.edits: Edits = EarlierEdits(graph) if graph.trace.applied else Edits()
+        self._stacked = Stacked(graph, self.outputs, self.edits)
         self.base_metric = call_with_grad(False, self.measured, {})
 
     # ---- where ----------------------------------------------------------------------------------------------
@@ -267,7 +268,7 @@ class _Sweep:
     def exact(self, sites: list[tuple[str, Value]], size: int, shown: Callable[[int], Any]) -> list[Effect]:
         """One edit after the other, or many at once: those of neighbouring places share what they compute."""
         cells = [_Cell(site, value, index, at) for site, value in sites for index, at in self.cells(value)]
-        order = sorted(range(len(cells)), key=lambda number: cells[number].value.call)
+        order = sorted(range(len(cells)), key=lambda number: (cells[number].value.call, cells[number].value.index))
         metrics: dict[int, float] = {}
         for start in range(0, len(order), size):
             some = order[start : start + size]
@@ -277,45 +278,36 @@ class _Sweep:
         return [Effect(cell.site, cell.at_index, metric, metric - self.base_metric) for cell, metric in found]
 
     def size(self, sites: list[tuple[str, Value]]) -> int:
-        """How many cells to compute at once: as many as fit into the memory they may take, if that pays."""
-        first = min((value.call for _, value in sites), default=0)
-        made = [value.nbytes for call in self.graph.trace.calls[max(first, 0) :] for value in call.outputs]
-        return max(1, min(_MOST_CELLS, _MEMORY // max(sum(made), 1)))
+        """How many cells to compute at once: as many as fit into the memory they may take."""
+        each = self._stacked.cell_bytes(min((value.call for _, value in sites), default=0))
+        return max(1, min(_MOST_CELLS, _MEMORY // max(each, 1)))
 
     def _metrics(self, cells: list[_Cell]) -> list[float]:
-        tensors = [_with(*self._edits_of(cell.value), cell.at) for cell in cells]
         if len(cells) > 1:
             try:
-                found = self._at_once(cells, tensors)
+                found = self._stacked.outputs(self._joining(cells))
             except (RuntimeError, DivergenceError, ReplayError, NotReplayable, ValueError):
-                pass  # an operation that can't be batched, or that reads a value: one after the other
+                pass  # something can't be stacked, or is read and would be another: one after the other
             else:
                 return [self.measured({v: t[n] for v, t in found.items()}) for n in range(len(cells))]
-        alone = zip(cells, tensors, strict=True)
-        return [self.measured(self._outputs({cell.value: tensor}, self.edits)) for cell, tensor in alone]
+        return [self.measured(self._outputs(cell)) for cell in cells]
 
     def _edits_of(self, value: Value) -> tuple[Tensor, Tensor]:
         if value not in self._edited:
             self._edited[value] = self.edited(value)
         return self._edited[value]
 
-    def _at_once(self, cells: list[_Cell], tensors: list[Tensor]) -> dict[Value, Tensor]:
-        """What the model would return in each of several cells, computed in one go by `torch.vmap`."""
-        values = list(dict.fromkeys(cell.value for cell in cells))
-        here = {value: self._edits_of(value)[0].device for value in values}
-        chosen = {v: torch.tensor([cell.value is v for cell in cells], device=here[v]) for v in values}
-        edited = {value: _stacked(self._edits_of(value)[0], value, cells, tensors) for value in values}
-        first, _ = EditPlan.of(self.base, values).begin()
+    def _joining(self, cells: list[_Cell]) -> dict[Value, Tensor]:
+        """For each value its tensors in the cells that are about it."""
+        places: dict[Value, list[Any]] = {}
+        for cell in cells:
+            places.setdefault(cell.value, []).append(cell.at)
+        return {value: _each(*self._edits_of(value), at) for value, at in places.items()}
 
-        def run(chosen: dict[Value, Tensor], edited: dict[Value, Tensor]) -> dict[Value, Tensor]:
-            given = {value: edited[value] for value in first}
-            return with_batched_attention(partial(self._outputs, given, _Chosen(self.edits, chosen, edited)))
-
-        return torch.vmap(run, randomness="same")(chosen, edited)
-
-    def _outputs(self, given: dict[Value, Tensor], edits: Edits) -> dict[Value, Tensor]:
-        """What the model would return with other tensors for some values, as far as that changes."""
-        run = Downstream(self.graph, given, edits=edits, without_grad=True)
+    def _outputs(self, cell: _Cell) -> dict[Value, Tensor]:
+        """What the model would return in a cell, as far as that changes."""
+        given = {cell.value: _each(*self._edits_of(cell.value), [cell.at])[0]}
+        run = Downstream(self.graph, given, edits=self.edits, without_grad=True)
         for _ in run.values():
             pass
         return {output: run.new[output] for output in self.outputs if output in run.new}
@@ -369,22 +361,6 @@ class _Sweep:
         return rows
 
 
-class _Chosen(Edits):
-    """Puts edited tensors in the place of values where they are chosen: in some cells, and not in others."""
-
-    def __init__(self, edits: Edits, chosen: dict[Value, Tensor], edited: dict[Value, Tensor]) -> None:
-        self.edits, self.chosen, self.edited = edits, chosen, edited
-
-    def argument(self, call: int, value: Value, tensor: Tensor) -> Tensor:
-        return self.edits.argument(call, value, tensor)
-
-    def result(self, value: Value, tensor: Tensor) -> Tensor:
-        tensor = self.edits.result(value, tensor)
-        if value not in self.chosen:
-            return tensor
-        return torch.where(self.chosen[value], self.edited[value], tensor)
-
-
 class _Watched(Edits):
     """Remembers the tensors of some values as they are computed."""
 
@@ -402,18 +378,14 @@ class _Watched(Edits):
         return tensor
 
 
-def _stacked(before: Tensor, value: Value, cells: list[_Cell], tensors: list[Tensor]) -> Tensor:
-    """For each cell the tensor of a value: edited where the cell is about it."""
-    pairs = zip(cells, tensors, strict=True)
-    return torch.stack([tensor if cell.value is value else before for cell, tensor in pairs])
-
-
-def _with(before: Tensor, edited: Tensor, at: Any) -> Tensor:
-    if at is ...:
-        return edited
-    result = before.clone()
-    result[at] = edited[at]
-    return result
+def _each(before: Tensor, edited: Tensor, places: list[Any]) -> Tensor:
+    """A tensor edited at each place by itself."""
+    if places == [...]:
+        return edited.unsqueeze(0)
+    each = before.repeat(len(places), *[1] * before.dim())
+    for cell, at in zip(each, places, strict=True):
+        cell[at] = edited[at]
+    return each
 
 
 def values_in_output(output: Any) -> list[Value]:

@@ -4,6 +4,8 @@
                                     autocast and random state in which it ran
     Downstream(graph, given, ...)   downstream.py: everything that depends on changed values;
                                     an `Edits` may replace what is computed, or what one call takes from one parent
+    Stacked(graph, wanted)          stacked.py: many forward passes at once, each with a change of its own;
+                                    stacked_functions.py: what is computed for all of them without torch.vmap
     Guard                           guard.py: would the model have read the same from the new values?
     same(one, other)                same.py: are two tensors the same, bit for bit?
 

@@ -30,7 +30,13 @@ class Edits:
 
         argument(call, value, tensor)   once for each value among its arguments, before the call runs: along one edge
         result(value, tensor)           once for each value it makes, before anything uses it
+
+    concern(call, ...) says whether either may be another.
     """
+
+    def concern(self, number: int, call: Call) -> bool:
+        """May anything be replaced that this call takes or makes?"""
+        return False
 
     def argument(self, call: int, value: Value, tensor: Tensor) -> Tensor:
         """What the call with this number gets in place of a value, which stays what it is for every other call."""
@@ -97,12 +103,16 @@ class Downstream:
     def values(self) -> Iterator[tuple[Value, Tensor]]:
         """Compute what depends on the changes, call by call: each new value with its tensor."""
         for number, call in enumerate(self.trace.calls):
-            self.guard.check_reads(number, self.changed, self.tensor)
+            self._check_reads(number)
             if self._is_affected(number, call):
                 run = partial(self._run, number, call)
                 draws = call.rng is not None or call.function.random or call.function.foreign
                 yield from rng.restoring(run) if draws else run()
-        self.guard.check_reads(len(self.trace.calls), self.changed, self.tensor)
+        self._check_reads(len(self.trace.calls))
+
+    def _check_reads(self, number: int) -> None:
+        for event in self.guard.due(number, self.changed):
+            self.guard.check(event, self.changed, self.tensor)
 
     def output(self) -> Any:
         """What the model returns; to be asked when all values have been computed."""

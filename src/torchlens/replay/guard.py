@@ -8,7 +8,7 @@ types are read without a trace, so these must be what they were.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 import torch
@@ -58,16 +58,18 @@ class Guard:
                     f"the model may have read it, and {_INSTEAD}"
                 )
 
-    def check_reads(self, number: int, changed: Container[Value], tensor_of: Callable[[Value], Tensor | None]) -> None:
-        """What was read before the call with this number must be read again."""
+    def due(self, number: int, changed: Container[Value]) -> Iterator[ReadEvent]:
+        """What was read before the call with this number, and may be another now. To be asked for one call after the
+        other."""
         events = self.trace.events
         while self._next < len(events) and events[self._next].call <= number:
             event = events[self._next]
             self._next += 1
             if any(value in changed or value.role == "param" for value in event.values):
-                self._check(event, changed, tensor_of)
+                yield event
 
-    def _check(self, event: ReadEvent, changed: Container[Value], tensor_of: Callable[[Value], Tensor | None]) -> None:
+    def check(self, event: ReadEvent, changed: Container[Value], tensor_of: Callable[[Value], Tensor | None]) -> None:
+        """What was read must be read again."""
         reading = _READINGS.get(event.function)
         tensors = [tensor_of(value) for value in event.values]
         if reading is None or event.result is None or any(tensor is None for tensor in tensors):
