@@ -77,12 +77,14 @@ LAY_OUT = """(view) => {
 }"""
 
 #: From the data of a page and a state to what is shown.
-SHOW = """([data, mode, depth, fold, gradients]) => {
+SHOW = """([data, mode, depth, fold, gradients, gather]) => {
   const model = (globalThis.model = data ? new lib.Model(data) : globalThis.model).mode(mode);
   const open = new Set();
   model.depth.forEach((each, group) => each < depth && open.add(group));
   const folded = new Set(fold ? model.runs.keys() : []);
-  const shown = lib.show(model, { open, folded, buffers: "meaningful", only: null, direction: "topdown", gradients });
+  const apart = new Set(gather ? [] : model.gathers.keys());
+  const state = { open, folded, apart, buffers: "meaningful", only: null, direction: "topdown", gradients };
+  const shown = lib.show(model, state);
   const texts = (lines) => lines.map((line) => [line.text, line.bold]);
   return {
     nodes: shown.nodes.map((n) => ({ lines: texts(n.lines), shape: n.shape, dashed: n.dashed, group: n.group })),

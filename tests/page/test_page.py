@@ -213,6 +213,43 @@ def test_a_long_loop_is_rolled_up_at_first(opened: Opened) -> None:
     assert tab.run("() => torchlens.pane.modeName") == "unrolled"
 
 
+class Cached(nn.Module):
+    """Returns more than can be read, as language models return their keys and values."""
+
+    def forward(self, x: Tensor) -> dict[str, object]:
+        kept = []
+        for _ in range(20):
+            x = (x + 1).relu()
+            kept.append((x * 2, x * 3))
+        return {"y": x, "cache": kept}
+
+
+def test_many_outputs_are_drawn_as_one_and_apart(opened: Opened) -> None:
+    log = tl.log_forward_pass(Cached(), torch.rand(2, 3))
+    tab = opened(log)
+    outputs = """() => torchlens.pane.scene.shown.nodes.map((node) => node.lines[0].text)
+      .filter((name) => name.startsWith("output"))"""
+    first, last = log.output_layers[1], log.output_layers[-1]
+    together = [log.output_layers[0], f"{first} ... {last}"]
+    assert tab.run(outputs) == together
+    tab.page.fill("#search", last)
+    tab.key("Enter")  # it is selected where it is drawn
+    assert tab.run(SELECTED).startswith(last) and tab.run(outputs) == together
+    at = tab.run(CENTRE, together[1])
+    tab.page.mouse.dblclick(at["x"], at["y"])
+    assert tab.run(outputs) == list(log.output_layers)
+    after = tab.run(CENTRE, first)
+    assert after["left"] <= at["x"] <= after["right"] and after["top"] <= at["y"] <= after["bottom"]
+    tab.page.reload()
+    tab.page.wait_for_selector("body.ready")
+    assert tab.run(outputs) == list(log.output_layers)
+    tab.page.locator("#inspector button", has_text="Draw 40 as one").click()
+    assert tab.run(outputs) == together
+    tab.page.focus("canvas.graph")
+    tab.key("Enter")
+    assert tab.run(outputs) == list(log.output_layers)
+
+
 def test_folding_lists_no_hidden_buffers(opened: Opened) -> None:
     model = nn.Sequential(*[nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4)) for _ in range(4)])
     tab = opened(tl.log_forward_pass(model, torch.rand(3, 4)), "#depth=9")

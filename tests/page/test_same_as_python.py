@@ -69,7 +69,7 @@ def test_what_is_shown(viewer: Any, name: str) -> None:
             for fold in (False, True):
                 options = {"vis_mode": mode, "vis_nesting_depth": depth, "vis_fold_repeats": fold}
                 view = make_view(log, DrawOptions.checked(**options, vis_direction="topdown", vis_gather=False))
-                found = viewer.evaluate(SHOW, [data, mode, depth, fold, False])
+                found = viewer.evaluate(SHOW, [data, mode, depth, fold, False, False])
                 data = None  # the page keeps it
                 expected = view_as_data(view)
                 assert found["nodes"] == expected["nodes"]
@@ -78,13 +78,33 @@ def test_what_is_shown(viewer: Any, name: str) -> None:
             data = page_data(log)
 
 
+class Fan(torch.nn.Module):
+    """A wide fan of alike operations, and more outputs than can be read."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        parts = [(x[index] + 1).relu() for index in range(20)]
+        return {"sum": torch.stack(parts).sum(0), "all": parts}
+
+
+@pytest.mark.parametrize("name", ["gpt2", "fan"])
+def test_what_is_gathered(viewer: Any, name: str) -> None:
+    log = tl.log_forward_pass(Fan(), torch.rand(20, 3)) if name == "fan" else log_of(name)
+    for depth in (1, 2):
+        view = make_view(log, DrawOptions.checked(vis_nesting_depth=depth, vis_direction="topdown"))
+        found = viewer.evaluate(SHOW, [page_data(log), "unrolled", depth, False, False, True])
+        expected = view_as_data(view)
+        assert found["nodes"] == expected["nodes"] and found["groups"] == expected["groups"]
+        assert sorted(map(repr, found["edges"])) == sorted(map(repr, expected["edges"]))
+        assert any(" ... " in node["lines"][0][0] for node in found["nodes"])
+
+
 def test_the_way_of_the_gradient(viewer: Any) -> None:
     log = tl.log_forward_pass(
         torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.ReLU()), torch.rand(2, 3), save_gradients=True
     )
     log[-1].activation.sum().backward()
     view = make_view(log, DrawOptions.checked(vis_direction="topdown"))
-    found = viewer.evaluate(SHOW, [page_data(log), "unrolled", 99, False, True])
+    found = viewer.evaluate(SHOW, [page_data(log), "unrolled", 99, False, True, False])
     assert found["edges"] == view_as_data(view)["edges"] and any(edge["backward"] for edge in found["edges"])
 
 

@@ -229,6 +229,7 @@ def _mode(hierarchy: Hierarchy, strings: Strings) -> dict[str, Any]:
             "open_dashed": [int(group.dashed) for group in groups],
         },
         "runs": hierarchy.runs,
+        "gathers": [[steps(nodes), strings.lines(lines)] for nodes, lines in hierarchy.gathers],
     }
 
 

@@ -54,8 +54,13 @@ test("ways through the graph", () => {
 
 test("depths", () => {
   // a module with a module in it; nodes: input, conv (inside both), relu (inside the outer), add, output
-  const mode = { model, deepest: 2, depth: [1, 2], nodes: { group: [-1, 1, 0, -1, -1], places: [[0], [1], [2], [3], [4]] } };
-  assert.deepEqual([1, 2, 3].map((depth) => boxesAt(mode, depth)), [3, 4, 4]);
+  const mode = {
+    model, deepest: 2, depth: [1, 2], nodes: { group: [-1, 1, 0, -1, -1], places: [[0], [1], [2], [3], [4]] },
+    gathers: [], gatherOf: [-1, -1, -1, -1, -1],
+  };
+  assert.deepEqual([1, 2, 3].map((depth) => boxesAt(mode, depth)), [4, 5, 5]);
+  const gathered = { ...mode, gathers: [{ nodes: [3, 4] }], gatherOf: [-1, -1, -1, 0, 0] };
+  assert.deepEqual([1, 2, 3].map((depth) => boxesAt(gathered, depth)), [3, 4, 4]); // what is drawn as one counts once
   assert.equal(readableDepth(mode), 3);
   assert.deepEqual([1, 2, 3].map((depth) => [...openAt(mode, depth)]), [[], [0], [0, 1]]);
   for (const depth of [1, 2, 3]) assert.equal(depthOf(mode, openAt(mode, depth)), depth);

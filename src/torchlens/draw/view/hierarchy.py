@@ -1,20 +1,21 @@
 """Everything that any picture of a log can show, for what lets the reader open and close modules.
 
-Every entry is a node of its own here (`vis_gather=False`).
+Every entry is a node of its own here (`vis_gather=False`), and it is said which of them may be drawn as one.
 A `View` is one state of it. In the terms of a view: an open module is a group, a closed one a node.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ...capture.surroundings import without_collector
 from .build import ViewBuilder
 from .contents import Spot, is_shown_buffer
 from .drawable import Drawable
-from .elements import Group, Node
+from .elements import Group, Node, Text
 from .fold import find_runs
+from .gather import gather
 from .module_boxes import BoxPath
 from .theme import ROLES
 from .view_options import ViewOptions
@@ -31,6 +32,14 @@ class Hierarchy:
     closed: list[Node]  # and closed
     boxes: list[BoxPath]
     runs: list[list[list[int]]]  # groups that repeat: blocks that follow each other and look the same
+    gathers: list[Gather]
+
+
+class Gather(NamedTuple):
+    """Nodes of one box that can be drawn as one: the tensors of a container, the alike members of a wide fan."""
+
+    nodes: list[int]
+    lines: tuple[Text, ...]  # what the one says
 
 
 @without_collector
@@ -53,7 +62,19 @@ def make_hierarchy(log: Drawable, mode: Literal["unrolled", "rolled"]) -> Hierar
         closed=[builder.node(spot) for spot in _closed(builder)],
         boxes=boxes,
         runs=[[[numbers[box] for box in block] for block in blocks] for blocks in runs],
+        gathers=_gathers(builder),
     )
+
+
+def _gathers(builder: ViewBuilder) -> list[Gather]:
+    contents = builder.contents
+    number = {place: node for node, spot in enumerate(contents.spots) for place in spot.places}
+    found = []
+    for unit in gather(contents.graph, contents.module_boxes, contents.units):
+        if unit.gathered in ("container", "fan"):
+            spot = Spot(contents.label(unit.places[0]), unit.places, unit.path, gathered=unit.gathered)
+            found.append(Gather(sorted({number[place] for place in unit.places}), builder.node(spot).lines))
+    return found
 
 
 def _closed(builder: ViewBuilder) -> list[Spot]:

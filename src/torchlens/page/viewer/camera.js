@@ -8,7 +8,7 @@
  */
 
 const LARGEST = 4;
-const READABLE = 0.45; // text can be read from this scale on
+const READABLE = 0.6; // text can be read from this scale on
 
 /** A point of the canvas, in the graph. @param {Camera} camera @param {number} x @param {number} y @returns {Point} */
 export const toWorld = (camera, x, y) => ({ x: camera.x + x / camera.k, y: camera.y + y / camera.k });

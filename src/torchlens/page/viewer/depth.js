@@ -7,11 +7,10 @@ export const READABLE = 60; // boxes that a page opens with at most
 /** How many nodes there would be at this depth. @param {Mode} mode @param {number} depth 1: every module is closed */
 export function boxesAt(mode, depth) {
   let count = 0;
-  const { role } = mode.model.ops;
   mode.nodes.group.forEach((group, node) => {
-    const first = mode.nodes.places[node][0];
-    // many outputs, such as a cache of keys and values, are no reason to close everything else
-    if (role[first] !== "output" && (group < 0 || mode.depth[group] < depth)) count += 1;
+    const gather = mode.gatherOf[node];
+    const isDrawn = gather < 0 || mode.gathers[gather].nodes[0] === node;
+    if (isDrawn && (group < 0 || mode.depth[group] < depth)) count += 1;
   });
   mode.depth.forEach((each) => (count += each === depth ? 1 : 0));
   return count;

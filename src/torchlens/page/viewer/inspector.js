@@ -133,6 +133,7 @@ export class Inspector {
       el("h2", { text: ops.label[place], dir: "auto" }),
       el("p", { class: "kind", text: [ops.role[place] === "op" ? ops.function[place] : ops.role[place], ...notes].join(" · ") }),
       ...this.passes(pane, place),
+      ...this.gathered(pane, place),
       ...this.edit(model, place),
       facts([
         ["shape", ops.shape[place] || "scalar"],
@@ -178,6 +179,17 @@ export class Inspector {
     if (before) into.append(el("h3", { text: "Before the edit" }), ...valueElements(before, bytes));
     const gradient = values.gradients?.[place];
     if (gradient) into.append(el("h3", { text: "Gradient" }), ...valueElements(gradient, bytes));
+  }
+
+  /** What is drawn together with it, or could be. @param {Pane} pane @param {number} place */
+  gathered(pane, place) {
+    const { mode, state } = pane;
+    const gather = mode.gatherOf[mode.nodeOf[place]];
+    if (gather < 0 || state.only) return [];
+    const { nodes } = mode.gathers[gather];
+    const apart = state.apart.has(gather);
+    const text = apart ? `Draw ${nodes.length} as one` : `Draw ${nodes.length} apart`;
+    return [el("div", { class: "actions" }, button(text, () => pane.toggleGather(place)))];
   }
 
   /** @param {Model} model @param {number} place */

@@ -55,6 +55,7 @@ function actions(app) {
 function openSelected({ pane }) {
   const { selection } = pane;
   if (selection && "group" in selection) pane.toggle(selection.group);
+  else if (selection) pane.toggleGather(selection.place);
 }
 
 /** @param {App} app */

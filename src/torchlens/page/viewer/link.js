@@ -16,6 +16,7 @@ export function toHash(pane, looks) {
   const open = [...state.open].filter((group) => mode.depth[group] >= depth);
   if (open.length) parts.set("open", open.sort((a, b) => a - b).join("."));
   if (state.folded.size) parts.set("fold", state.folded.size === mode.runs.length ? "all" : [...state.folded].join("."));
+  if (state.apart.size) parts.set("apart", [...state.apart].join("."));
   if (state.direction !== "topdown") parts.set("direction", state.direction);
   if (state.buffers !== "meaningful") parts.set("buffers", state.buffers);
   if (looks.overlay) parts.set("colour", looks.overlay);
@@ -41,6 +42,7 @@ export function fromHash(pane, parts) {
   const fold = parts.get("fold");
   const runs = fold === "all" ? [...mode.runs.keys()] : numbers(fold);
   state.folded = new Set(runs.filter((run) => run < mode.runs.length));
+  state.apart = new Set(numbers(parts.get("apart")).filter((gather) => gather < mode.gathers.length));
   pane.rebuild();
   pane.fitReadable();
   const name = parts.get("op") ?? parts.get("module");

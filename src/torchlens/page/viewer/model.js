@@ -39,6 +39,11 @@ export class Mode {
     };
     /** blocks of groups that repeat @type {number[][][]} */
     this.runs = data.runs;
+    /** nodes that can be drawn as one, and what that one says @type {{nodes: number[], lines: Text[]}[]} */
+    this.gathers = data.gathers.map((/** @type {number[][]} */ [nodes, lines]) => ({ nodes: summed(nodes), lines: model.lines(lines) }));
+    /** by node: which of them it belongs to, or -1 */
+    this.gatherOf = new Int32Array(first.length).fill(-1);
+    this.gathers.forEach(({ nodes }, gather) => nodes.forEach((node) => (this.gatherOf[node] = gather)));
     const groups = this.groups.parent.length;
     this.depth = new Int32Array(groups);
     /** the operations or layers inside each group, at any depth @type {number[][]} */

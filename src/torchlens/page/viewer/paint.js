@@ -302,7 +302,7 @@ class Painter {
     ctx.textAlign = "center";
     ctx.textBaseline = "alphabetic";
     const middle = rect.x + rect.width / 2;
-    if (k < 0.5) {
+    if (k < 0.6) {
       this.oneLine(lines[0], rect, font, scene.shown.nodes[number].shape === "ellipse" ? 0.8 : 0.92);
       return;
     }

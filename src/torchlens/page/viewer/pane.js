@@ -27,7 +27,7 @@ export class Pane {
     this.hooks = hooks;
     this.modeName = readableMode(model);
     /** @type {State} */
-    this.state = { open: new Set(), folded: new Set(), buffers: "meaningful", only: null, direction: "topdown", gradients: false };
+    this.state = { open: new Set(), folded: new Set(), apart: new Set(), buffers: "meaningful", only: null, direction: "topdown", gradients: false };
     this.camera = { x: 0, y: 0, k: 1 };
     /** set anew by each rebuild, the first of them below */
     this.scene = /** @type {Scene} */ (/** @type {unknown} */ (null));
@@ -88,6 +88,7 @@ export class Pane {
     const depth = this.depth;
     this.modeName = name;
     this.state.folded = new Set();
+    this.state.apart = new Set();
     this.setDepth(depth);
     this.select(selected && "place" in selected ? selected : null);
   }
@@ -119,6 +120,18 @@ export class Pane {
     if (before && after) this.jumpTo(keptInPlace(this.camera, before, after, this.state.direction, at));
     this.select({ group });
     this.hooks.moved?.();
+  }
+
+  /** Draw apart what is gathered where an entry is drawn, or gather it again; the entry stays in place. @param {number} place */
+  toggleGather(place) {
+    const gather = this.mode.gatherOf[this.mode.nodeOf[place]];
+    const before = this.scene.layout.nodes[this.scene.shown.shownBy[place]];
+    if (gather < 0 || !before) return;
+    if (!this.state.apart.delete(gather)) this.state.apart.add(gather);
+    this.rebuild();
+    const after = this.scene.layout.nodes[this.scene.shown.shownBy[place]];
+    this.jumpTo(keptInPlace(this.camera, before, after, this.state.direction));
+    this.select({ place });
   }
 
   /** The node or box that shows a module, or the closed one that it lies in. @param {number} group */
@@ -316,8 +329,9 @@ export class Pane {
     const world = this.toWorld(point.x, point.y);
     const found = this.scene.at(world.x, world.y);
     if (found.node >= 0) {
-      const { box } = this.scene.shown.nodes[found.node];
+      const { box, places } = this.scene.shown.nodes[found.node];
       if (box >= 0) this.toggle(box, point);
+      else this.toggleGather(places[0]);
     } else if (found.group >= 0) this.toggle(this.scene.shown.groups[found.group].box, point);
   }
 

@@ -6,11 +6,13 @@ import { Text } from "./measure.js";
 
 /**
  * @typedef {import("./model.js").Mode} Mode
- * @typedef {{open: Set<number>, folded: Set<number>, buffers: "meaningful" | "always" | "never",
+ * @typedef {{open: Set<number>, folded: Set<number>, apart: Set<number>, buffers: "meaningful" | "always" | "never",
  *   only: Set<number> | null, direction: string, gradients: boolean}} State
- *   groups that are open, runs that are folded, entries to show (null: all), whether the way of the gradient is drawn
- * @typedef {import("./containers.js").ViewNode & {node: number, box: number, places: number[], passes: number,
- *   fill: string, fill2: string}} ShownNode   `node` of the mode, or the closed group `box`; the other is -1
+ *   groups that are open, runs that are folded, what could be gathered but is drawn apart, entries to show (null: all),
+ *   whether the way of the gradient is drawn
+ * @typedef {import("./containers.js").ViewNode & {node: number, box: number, gather: number, places: number[],
+ *   passes: number, fill: string, fill2: string}} ShownNode   `node` of the mode, or the closed group `box`; the other is
+ *   -1, as is `gather` unless the node stands for all that are gathered there
  * @typedef {import("./containers.js").ViewEdge & {condition: boolean, first: [number, number]}} ShownEdge
  * @typedef {import("./containers.js").ViewGroup & {box: number, dashed: boolean}} ShownGroup
  * @typedef {{nodes: ShownNode[], edges: ShownEdge[], groups: ShownGroup[], direction: string, shownBy: Int32Array}} Shown
@@ -19,11 +21,12 @@ import { Text } from "./measure.js";
 
 const NOTHING = /** @type {readonly Text[]} */ (Object.freeze([]));
 const IF = [new Text("IF", true)];
+const FEW = 3; // tensors along one edge that need not be counted
 
 /** @param {Mode} mode @param {State} state @returns {Shown} */
 export function show(mode, state) {
   const closedIn = outermostClosed(mode, state.open);
-  const originals = originalsOf(mode, state.folded);
+  const originals = originalsOf(mode, state);
   const { nodes, shownBy } = shownNodes(mode, state, closedIn, originals);
   const edges = shownEdges(mode, state, nodes, shownBy);
   if (state.gradients) edges.push(...backwardEdges(mode, nodes, edges));
@@ -42,8 +45,8 @@ function outermostClosed(mode, open) {
   return closed;
 }
 
-/** By node of the mode: the one that is drawn in its place, in the first block of a folded run. @param {Mode} mode @param {Set<number>} folded */
-function originalsOf(mode, folded) {
+/** By node of the mode: the one that is drawn in its place, in the first block of a folded run, or first of what is gathered. @param {Mode} mode @param {State} state */
+function originalsOf(mode, { folded, apart, only }) {
   const original = Int32Array.from({ length: mode.nodes.id.length }, (_, node) => node);
   for (const run of [...folded].sort((a, b) => a - b)) {
     const [first, ...others] = mode.runs[run];
@@ -54,7 +57,11 @@ function originalsOf(mode, folded) {
       });
     }
   }
-  for (let node = 0; node < original.length; node++) original[node] = original[original[node]]; // earlier ones are final
+  for (let node = 0; node < original.length; node++) {
+    const copied = original[original[node]]; // earlier ones are final
+    const gather = mode.gatherOf[copied];
+    original[node] = gather < 0 || apart.has(gather) || only ? copied : mode.gathers[gather].nodes[0];
+  }
   return original;
 }
 
@@ -77,7 +84,7 @@ function shownNodes(mode, state, closedIn, originals) {
       at = nodes.length;
       if (box < 0) byNode[original] = at;
       else byGroup[box] = at;
-      nodes.push(box < 0 ? openNode(mode, original) : closedNode(mode, box, state));
+      nodes.push(box < 0 ? openNode(mode, original, state) : closedNode(mode, box, state));
     }
     // not what lies in another block that is drawn as this one
     if (box >= 0 && closedIn[mode.nodes.group[number]] === box) nodes[at].places.push(...places);
@@ -103,10 +110,12 @@ export function wantedPlaces(mode, state, number) {
   return only && !places.some((place) => only.has(place)) ? null : places;
 }
 
-/** @param {Mode} mode @param {number} node @returns {ShownNode} */
-function openNode(mode, node) {
+/** @param {Mode} mode @param {number} node @param {State} state @returns {ShownNode} */
+function openNode(mode, node, { apart, only }) {
   const { nodes } = mode;
-  return {
+  const gather = apart.has(mode.gatherOf[node]) || only ? -1 : mode.gatherOf[node];
+  /** @type {ShownNode} */
+  const single = {
     id: nodes.id[node],
     lines: nodes.lines[node],
     shape: nodes.shape[node],
@@ -116,9 +125,14 @@ function openNode(mode, node) {
     group: nodes.group[node],
     node,
     box: -1,
+    gather,
     places: nodes.places[node],
     passes: nodes.passes[node],
   };
+  if (gather < 0) return single;
+  const { nodes: all, lines } = mode.gathers[gather];
+  const places = all.flatMap((each) => nodes.places[each]);
+  return { ...single, lines, places, dashed: all.every((each) => nodes.dashed[each]) };
 }
 
 /** @param {Mode} mode @param {number} box @param {State} state @returns {ShownNode} */
@@ -134,6 +148,7 @@ function closedNode(mode, box, state) {
     group: groups.parent[box],
     node: -1,
     box,
+    gather: -1,
     places: [],
     passes: 1,
   };
@@ -150,7 +165,7 @@ function foldedLines(mode, box, lines, state) {
 
 // ---- edges
 
-/** All that goes from one node to another. @typedef {{source: number, target: number, first: [number, number], leaving: Set<number> | null, arriving: Set<number> | null, names: Set<number> | null, dashed: boolean, condition: boolean}} Link */
+/** All that goes from one node to another. @typedef {{source: number, target: number, first: [number, number], leaving: Set<number> | null, arriving: Set<number> | null, names: Set<number> | null, tensors: Set<number> | null, dashed: boolean, condition: boolean}} Link */
 
 /** @param {Mode} mode @param {State} state @param {ShownNode[]} nodes @param {Int32Array} shownBy @returns {ShownEdge[]} */
 function shownEdges(mode, state, nodes, shownBy) {
@@ -181,12 +196,14 @@ function shownEdges(mode, state, nodes, shownBy) {
           leaving: nodes[source].passes > 1 ? new Set() : null,
           arriving: into.passes > 1 ? new Set() : null,
           names: null,
+          tensors: nodes[source].gather >= 0 || into.gather >= 0 ? new Set() : null,
           dashed: true,
           condition: false,
         };
         found.set(key, link);
       }
       if (several) for (const name of names[index]) (link.names ??= new Set()).add(name);
+      if (link.tensors && !(hidden && isCopy(hidden, mode, place))) link.tensors.add(mode.nodeOf[parent]);
       link.leaving?.add(leaving);
       link.arriving?.add(arriving);
       if (model.ops.flags[parent] & FROM_INPUT) link.dashed = false;
@@ -228,6 +245,11 @@ function foldedBlocks(mode, folded) {
   return blocks;
 }
 
+/** Is this drawn as an equal one in the first block of a folded run? @param {Map<number, number>[]} blocks @param {Mode} mode @param {number} place */
+function isCopy(blocks, mode, place) {
+  return [...blocks[mode.nodeOf[place]].values()].some((block) => block > 0);
+}
+
 /** Does this edge lead from one block of a folded run to another? @param {Map<number, number>[]} blocks @param {Mode} mode @param {number} parent @param {number} place */
 function hides(blocks, mode, parent, place) {
   const from = blocks[mode.nodeOf[parent]];
@@ -243,10 +265,11 @@ function edgeOf(mode, nodes, link) {
   if (link.arriving && link.arriving.size < nodes[link.target].passes) head.push(new Text(`In ${ranges(link.arriving)}`));
   const tail =
     link.leaving && link.leaving.size < nodes[link.source].passes ? [new Text(`Out ${ranges(link.leaving)}`)] : NOTHING;
+  const count = link.tensors && link.tensors.size > FEW ? [new Text(`${link.tensors.size.toLocaleString("en-US")} tensors`)] : NOTHING;
   return {
     source: link.source,
     target: link.target,
-    label: link.condition ? IF : NOTHING,
+    label: link.condition ? [...IF, ...count] : count,
     tailLabel: tail,
     headLabel: head.length ? head : NOTHING,
     dashed: link.dashed,
