@@ -32,6 +32,7 @@ EXAMPLES_RUN = [
     "fastlog_history",
     "fastlog_rollouts",
     "linear_probe",
+    "written_out",
 ]
 
 

@@ -13,7 +13,7 @@ from ..capture.records import facts_of
 from ..capture.session import structure_of
 from ..errors import ArgumentError, LayerNotFoundError
 from ..intervene.apply import apply_edit, check_reachable
-from ..intervene.edits import Moment
+from ..intervene.edit_base import Moment
 from ..intervene.sites import ARGUMENT, EditRequest, ModelNames, checked_requests, donor_at, is_live, kinds_of
 from ..selectors import NO, YES, Answer, Kind, Predicate, Returned, Seen
 from .events import NO_HISTORY, Event, Frame, History, Run

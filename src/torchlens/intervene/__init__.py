@@ -1,6 +1,6 @@
 """Change what happens inside a model.
 
-edits.py        what to do: zero, add, patch ... values that print as they are written
+edits.py        what to do: zero, add, patch ... values that print as they are written (edit_base.py, edit_arguments.py)
 sites.py        where: selectors, edges, parameters, resolved while the model runs or in a base
 apply.py        one edit of one tensor, with the checks that go with it
 path.py         does the edited run follow its base up to the last site?

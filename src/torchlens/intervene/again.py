@@ -13,7 +13,7 @@ from ..capture.functions import EDIT
 from ..capture.records import Applied, Trace, Value, fetched
 from ..graph.graph import Graph
 from ..replay.reasons import NotReplayable
-from .edits import Moment
+from .edit_base import Moment
 from .sites import donor_at
 
 
@@ -60,7 +60,7 @@ class AppliedEdits:
             if call is None or call.function is EDIT or call.function.func is None:
                 raise NotReplayable("the arguments of the module whose result was edited were not saved")
             arguments = (rebuild(call.args, _tensor), {name: _tensor(each) for name, each in call.kwargs.items()})
-        moment = Moment(op, self._numbers[id(applied)], partial(donor_at, key=label or ""), arguments)
+        moment = Moment(op, self._numbers[id(applied)], partial(donor_at, key=label or ""), arguments, value.position)
         result: Tensor = edit.apply(before, moment)
         return result
 

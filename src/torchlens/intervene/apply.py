@@ -16,7 +16,8 @@ from torch.nn import Parameter
 from ..capture.functions import OUTPUT
 from ..capture.records import Applied, Trace, Value, facts_of, values_given
 from ..errors import ArgumentError
-from .edits import FunctionEdit, Moment, Swap
+from .edit_base import Moment
+from .edits import FunctionEdit, Swap
 from .sites import ARGUMENT, EditRequest
 
 _index = attrgetter("index")

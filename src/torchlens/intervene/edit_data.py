@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..errors import BundleError
 from . import edits
-from .edits import Edit, function_label
+from .edit_base import Edit, function_label
 
 #: What an edit in a file may be, by its name there.
 _KINDS: dict[str, type[Edit]] = {

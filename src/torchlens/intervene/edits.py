@@ -13,10 +13,9 @@ the operation) for itself, and a list for its members, one after the other.
 
 from __future__ import annotations
 
-import inspect
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,114 +24,15 @@ from torch import Tensor
 
 from .._torch import call_with_grad
 from ..capture import rng
+from ..capture.containers import flat_tensors
 from ..capture.tensor_memory import version_of
 from ..errors import ArgumentError
 from .edit_arguments import explain_arguments
+from .edit_base import Edit, Moment, asked, checked_result, function_label, takes_two
 
 __all__ = [
     "add", "clamp", "gradient", "mean", "noise", "patch", "replace", "resample", "scale", "swap", "where", "zero",
 ]  # fmt: skip
-
-
-class Moment:
-    """What an edit may ask about the place where it is applied."""
-
-    def __init__(
-        self,
-        op: Any,
-        number: int,
-        donor: Callable[[Any], Tensor],
-        arguments: tuple[Sequence[Any], Mapping[str, Any]] | None = None,
-    ) -> None:
-        self.op = op  # the operation, under the names that it has in a log
-        self.number = number  # how often the edit was applied before
-        self.donor = donor  # what another log holds at this place
-        self.arguments = arguments  # of the torch call or the module call whose result is edited
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class Edit:
-    """One thing to do to a tensor. It never writes into the tensor."""
-
-    @abstractmethod
-    def apply(self, tensor: Tensor, moment: Moment) -> Tensor:
-        """The edited tensor."""
-
-    @property
-    def members(self) -> tuple[Edit, ...]:
-        """The edits that this one is made of."""
-        return ()
-
-    @property
-    def needs_arguments(self) -> bool:
-        """Does it work with the arguments of the call whose result it edits?"""
-        return any(member.needs_arguments for member in self.members)
-
-    @property
-    def needs_label(self) -> bool:
-        """Does it look into a log, where an operation is known by its label?"""
-        return any(member.needs_label for member in self.members)
-
-    @property
-    def asks_operation(self) -> bool:
-        """Does a function of the user's get the operation whose result is edited?"""
-        return any(member.asks_operation for member in self.members)
-
-    @property
-    def is_backward(self) -> bool:
-        """Does it leave the value itself as it is?"""
-        return False
-
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return all(_equal(getattr(self, each.name), getattr(other, each.name)) for each in fields(self))
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
-
-    def __repr__(self) -> str:
-        ordered = sorted(fields(self), key=lambda each: each.kw_only is True)
-        given = []
-        for each in ordered:
-            value = getattr(self, each.name)
-            if each.default is MISSING or value is not each.default:
-                bare = not each.kw_only and each.default is MISSING
-                given.append(written(value) if bare else f"{each.name}={written(value)}")
-        return f"{type(self).__name__.lower()}({', '.join(given)})"
-
-
-def written(value: Any) -> str:
-    """A value as the user wrote it, as far as it is short."""
-    if isinstance(value, Tensor):
-        return repr(value.item()) if value.dim() == 0 else f"<tensor {tuple(value.shape)}>"
-    if value is Ellipsis:
-        return "..."
-    if isinstance(value, slice):
-        parts = ["" if part is None else written(part) for part in (value.start, value.stop)]
-        return ":".join(parts) + ("" if value.step is None else f":{written(value.step)}")
-    if type(value) is tuple:
-        return f"({', '.join(map(written, value))}{',' * (len(value) == 1)})"
-    if type(value) is list:
-        return f"[{', '.join(map(written, value))}]"
-    if hasattr(value, "model_name"):
-        return f"<log of {value.model_name}>"
-    if callable(value) and not isinstance(value, Edit):
-        return function_label(value)
-    return repr(value)
-
-
-def _equal(one: Any, other: Any) -> bool:
-    if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return one.shape == other.shape and one.dtype == other.dtype and torch.equal(one, other)
-    if type(one) is type(other) and isinstance(one, (tuple, list)):
-        return len(one) == len(other) and all(map(_equal, one, other))
-    return bool(one is other or one == other)
-
-
-def function_label(function: Any) -> str:
-    """What a function of the user's is called."""
-    return getattr(function, "__name__", None) or type(function).__name__
 
 
 # ---- edits of all or of a part --------------------------------------------------------------------------------
@@ -374,6 +274,8 @@ class Resample(_FromElsewhere):
 class Swap(Edit):
     """What another function makes of the same arguments. The operation's own result is not used.
 
+    Of a call with several results each is edited, or the one that is chosen; the function returns them all.
+
     >>> edited = tl.log_forward_pass(model, x, interventions={"relu_2_4": tl.edits.swap(torch.nn.functional.gelu)})
     >>> edited["relu_2_4"].activation.equal(torch.nn.functional.gelu(edited["fc"].activation))
     True
@@ -389,7 +291,13 @@ class Swap(Edit):
         if moment.arguments is None:
             raise ArgumentError(f"{self!r} needs a call whose arguments it gets; this value was not made by one")
         args, kwargs = moment.arguments
-        return checked_result(self.function, rng.restoring(partial(self.function, *args, **kwargs)))
+        result = rng.restoring(partial(self.function, *args, **kwargs))
+        if moment.position is not None and isinstance(result, (tuple, list)):
+            tensors = flat_tensors(result)
+            if moment.position >= len(tensors):
+                raise ArgumentError(f"{self!r} gave {len(tensors)} tensors; number {moment.position} is edited")
+            return tensors[moment.position]
+        return checked_result(self.function, result)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -413,7 +321,7 @@ class Where(Edit):
 
     @property
     def asks_operation(self) -> bool:
-        return (callable(self.condition) and _takes_two(self.condition)) or super().asks_operation
+        return (callable(self.condition) and takes_two(self.condition)) or super().asks_operation
 
     def apply(self, tensor: Tensor, moment: Moment) -> Tensor:
         holds = asked(self.condition, tensor, moment) if callable(self.condition) else self.condition
@@ -464,7 +372,7 @@ class FunctionEdit(Edit):
 
     @property
     def asks_operation(self) -> bool:
-        return _takes_two(self.function)
+        return takes_two(self.function)
 
     def apply(self, tensor: Tensor, moment: Moment) -> Tensor:
         given = tensor.clone()  # it may write into it
@@ -497,29 +405,6 @@ class Several(Edit):
 
     def __repr__(self) -> str:
         return f"[{', '.join(map(repr, self.edits))}]"
-
-
-def asked(function: Callable[..., Any], tensor: Tensor, moment: Moment) -> Any:
-    """Call a function of the user's with what it takes. What it draws does not shift the model's random numbers."""
-    given = (tensor, moment.op) if _takes_two(function) else (tensor,)
-    return rng.restoring(partial(function, *given))
-
-
-def _takes_two(function: Callable[..., Any]) -> bool:
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # a builtin
-        return False
-    needed = [p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    return len(needed) == 2
-
-
-def checked_result(function: Any, result: Any) -> Tensor:
-    if not isinstance(result, Tensor):
-        raise ArgumentError(
-            f"{function_label(function)} returned {type(result).__name__}; an edit returns the new tensor"
-        )
-    return result
 
 
 def as_edit(given: Any) -> Edit:

@@ -19,9 +19,20 @@ from ..errors import ArgumentError, LayerNotFoundError
 from ..graph.graph import Graph
 from ..selectors import NO, YES, Answer, Predicate, Returned, Seen
 from .apply import apply_edit, check_reachable, remarks
-from .edits import Moment
+from .edit_base import Moment
 from .path import RunPath
-from .sites import ARGUMENT, Base, EditRequest, ModelNames, Sites, check_editable, donor_at, kinds_of, resolve_sites
+from .sites import (
+    ARGUMENT,
+    Base,
+    EditRequest,
+    ModelNames,
+    Sites,
+    check_editable,
+    donor_at,
+    kinds_of,
+    nothing_there,
+    resolve_sites,
+)
 
 _NO_MORE = (EDIT, UNEDITED)
 
@@ -111,7 +122,7 @@ class LiveEdits(Observer):
                 before = held[position] if position in held else self._kept(value, tensor)
                 donor = partial(self._donated, call, position, len(returned))
                 op = OpInProgress(self.trace, value, call.parent)
-                moment = Moment(op, self.applied[number], donor, arguments)
+                moment = Moment(op, self.applied[number], donor, arguments, position)
                 tensors[position], held[position] = self._edit(number, value, tensor, before, moment)
         return tensors
 
@@ -246,7 +257,8 @@ class LiveEdits(Observer):
 
     def _moment(self, number: int, value: Value, module_call: int, label: str | None) -> Moment:
         donor = partial(donor_at, key=label or value.address or "")
-        return Moment(OpInProgress(self.trace, value, module_call), self.applied[number], donor, self._arguments)
+        op = OpInProgress(self.trace, value, module_call)
+        return Moment(op, self.applied[number], donor, self._arguments, value.position)
 
     def _kept(self, value: Value, tensor: Tensor) -> Tensor | None:
         """What a tensor holds, which is this value: most often it is kept already."""
@@ -285,7 +297,7 @@ class LiveEdits(Observer):
             self.path.follow(self.trace)
         for number, applied in enumerate(self.applied):
             if not applied:
-                raise LayerNotFoundError(f"{ARGUMENT}: {self._never(number, graph())}")
+                raise LayerNotFoundError(self._never(number, graph()))
         if self.path is not None:
             self.path.finish(self.trace)
         self.trace.remarks += remarks(self.trace, self.requests, self.changed, self.trace.applied)
@@ -295,8 +307,8 @@ class LiveEdits(Observer):
         if not isinstance(request.key, tuple) and not self._names.is_tensor(request.key):
             (kind, *_) = kinds_of(request.key, self._names.modules)
             if not kind.places(graph, lambda predicate: []):
-                return kind.nothing(graph)
-        return f"{request.site} was never reached"
+                return nothing_there(kind, graph)
+        return f"{ARGUMENT}: {request.site} was never reached"
 
 
 def _copies(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:

@@ -23,8 +23,8 @@ from ..replay.same import same
 from ..selectors import Returned
 from .again import AppliedEdits
 from .apply import apply_edit, remarks
-from .edits import Moment
-from .sites import ARGUMENT, Base, EditRequest, check_editable, donor_at, edges_of, kinds_of, places_of
+from .edit_base import Moment
+from .sites import ARGUMENT, Base, EditRequest, check_editable, donor_at, edges_of, kinds_of, nothing_there, places_of
 
 
 class EditPlan:
@@ -65,7 +65,7 @@ class EditPlan:
             else:
                 found |= dict.fromkeys(graph.entries[place] for place in places)
         if not found:
-            raise LayerNotFoundError(f"{ARGUMENT}: {kinds[0].nothing(graph)}")
+            raise LayerNotFoundError(nothing_there(kinds[0], graph))
         for value in found:
             check_editable(graph.trace, value, graph.label(graph.place[value.index]))
         return found
@@ -177,7 +177,7 @@ class PlannedEdits(Edits):
                 raise ReplayError("swap works with the arguments of a call; those of a module are not logged")
             arguments = (rebuild(call.args, _saved), {name: _saved(each) for name, each in call.kwargs.items()})
         op = OpInProgress(trace, value, call.module_call if call is not None else -1)
-        return Moment(op, self._counts[number], partial(donor_at, key=label or ""), arguments)
+        return Moment(op, self._counts[number], partial(donor_at, key=label or ""), arguments, value.position)
 
 
 class EarlierEdits(Edits):

@@ -35,12 +35,20 @@ from ..selectors import (
     kind_of,
     selector_text,
 )
-from .edits import Edit, as_edit
+from .edit_base import Edit
+from .edits import as_edit
 
 ARGUMENT = "interventions"
 
 #: What stands in a log without a call that could be edited.
 _NOT_MADE = (ALIAS_UPDATE, IMPLICIT_VIEW, WRAP, UNWRAP, EDIT, UNEDITED)
+
+#: Functions with much inside; and how to come by that.
+_FUSED = {
+    "_native_multi_head_attention", "_transformer_encoder_layer_fwd", "gru", "lstm", "rnn_relu", "rnn_tanh",
+    "scaled_dot_product_attention",
+}  # fmt: skip
+_WRITTEN_OUT = "examples/written_out.py has attention, LSTM and GRU in plain operations"
 
 
 class Base(NamedTuple):
@@ -172,9 +180,19 @@ def _resolve_selector(
         else:
             graph, found = base().graph, places_of(kind, base())
             if not found and len(kinds) == 1:
-                raise LayerNotFoundError(f"{ARGUMENT}: {kind.nothing(graph)}")
+                raise LayerNotFoundError(nothing_there(kind, graph))
             for place in found:
                 _add_value(number, graph, graph.entries[place], sites)
+
+
+def nothing_there(kind: Kind, graph: Graph) -> str:
+    """Why a selector chooses nothing that could be edited."""
+    fused = sorted({call.function.name for call in graph.trace.calls} & _FUSED)
+    why = f"{ARGUMENT}: {kind.nothing(graph)}"
+    if not fused:
+        return why
+    inside = f"What happens inside {' and '.join(fused)} can't be reached: it is one call; {_WRITTEN_OUT}"
+    return f"{why}{'' if why.endswith('?') else '.'} {inside}"
 
 
 def places_of(kind: Kind, base: Base) -> list[int]:
@@ -221,7 +239,7 @@ def _parents(key: Any, base: Base) -> set[Value]:
             return {param}
     found = {graph.entries[place] for kind in kinds_of(key, graph.modules) for place in places_of(kind, base)}
     if not found:
-        raise LayerNotFoundError(f"{ARGUMENT}: {kinds_of(key, graph.modules)[0].nothing(graph)}")
+        raise LayerNotFoundError(nothing_there(kinds_of(key, graph.modules)[0], graph))
     return found
 
 
@@ -234,7 +252,7 @@ def _calls(kind: Kind, base: Base) -> Iterator[int]:
     else:
         found = places_of(kind, base)
         if not found:
-            raise LayerNotFoundError(f"{ARGUMENT}: {kind.nothing(graph)}")
+            raise LayerNotFoundError(nothing_there(kind, graph))
         yield from (graph.entries[place].call for place in found if graph.entries[place].call >= 0)
 
 

@@ -27,7 +27,8 @@ from ..replay.reasons import NotReplayable
 from ..replay.stacked import Stacked
 from ..selectors import Returned, Selection
 from .apply import apply_edit
-from .edits import Edit, Moment, Patch, as_edit
+from .edit_base import Edit, Moment
+from .edits import Patch, as_edit
 from .heatmap import heat_map, write_heat_map
 from .offline import EarlierEdits, EditPlan
 from .sites import Base, EditRequest, donor_at, kinds_of
