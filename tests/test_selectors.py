@@ -278,6 +278,20 @@ def test_an_output_and_a_module_of_the_same_name() -> None:
     with pytest.raises(tl.LayerNotFoundError, match=r"the module 'self.logits' and the output \"\['logits'\]\""):
         log["logits"]
     assert (log["self.logits"].label, log["['logits']"].label) == ("linear_1_1", "output_1_3")
+    assert "self.logits" in log["self.logits"].lookup_keys
+    assert "['logits']" in log[-1].lookup_keys
+    assert log.validate()
+
+
+def test_digits_name_modules_and_not_the_outputs_of_a_tuple() -> None:
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.LSTM(4, 2)), torch.rand(5, 3)
+    log = tl.log_forward_pass(model, x)
+    assert log["0"].label == "linear_1_1"
+    assert log["[1][0]"].is_output_layer
+    assert log.validate()
+    assert tl.log_forward_pass(model, x, layers_to_save="0").op_labels == ["linear_1_1"]
+    assert torch.equal(tl.pluck(model, x, "0"), log["0"].activation)
+    assert log.intervene({"0": tl.edits.zero()})["0"].activation.eq(0).all()
 
 
 def test_an_output_and_part_of_a_label_of_the_same_name() -> None:

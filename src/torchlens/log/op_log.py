@@ -18,7 +18,7 @@ from ..capture.records import Applied, Call, Value, argument_values, fetched
 from ..graph import ancestry
 from ..graph.call_stacks import user_stack
 from ..graph.graph import Graph
-from ..selectors import short_path
+from ..selectors import Word, short_path
 from ..source import FuncCallLocation
 from ..words import human_size
 from . import backward_pass, text
@@ -128,13 +128,10 @@ class OpLog(Tabular, Aliased):
         names = {self.layer_label_w_pass}
         if self.num_passes == 1:
             names.add(self.layer_label)
-        path = short_path(self._value.address or "") if self.is_output_layer else ""
-        if (
-            path
-            and path not in self._graph.modules.numbers
-            and not any(path in each for each in self._graph.layer_labels)
-        ):
-            names.add(path)  # nothing else goes by this name
+        if self.is_output_layer and self._value.address:
+            path = short_path(self._value.address)
+            taken = path in self._graph.modules.numbers or any(path in each for each in self._graph.layer_labels)
+            names.add(self._value.address if taken else path)
         modules = self._graph.modules
         for call in modules.exited.get(self._place, ()):
             names.update(self._names_as_output(call))
@@ -147,7 +144,7 @@ class OpLog(Tabular, Aliased):
         """What it is called as a result of a module call: `fc`, `fc:2`; of several tensors `attn[1]`, `attn:2[1]`."""
         modules = self._graph.modules
         values, address = modules.calls[call].exited, modules.address(call)
-        if address in self._graph.layer_numbers:  # which may be another layer
+        if address in self._graph.layer_numbers or self._is_also_an_output(address):
             address = f"self.{address}"
         if len(set(modules.outputs(call))) == 1:
             ends = [""]
@@ -157,6 +154,10 @@ class OpLog(Tabular, Aliased):
         if modules.call_counts[modules.calls[call].module] == 1:
             stems.append(address)
         return [stem + end for stem in stems for end in ends]
+
+    def _is_also_an_output(self, address: str) -> bool:
+        """Does the model return something else under this name?"""
+        return any(self._place not in self._graph.parents[place] for place in Word(address).exactly(self._graph))
 
     # ---- the tensor -----------------------------------------------------------------------------------------
 

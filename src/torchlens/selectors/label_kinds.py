@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -10,6 +11,10 @@ from .kinds import Kind
 from .names import few_of, may_be_label, near_names, split_pass, steps_of
 from .seen import ASK, NO, YES, Answer, Asked, KnownGraph, Seen
 from .selection import Selector
+
+
+#: `0` and `0[1]` name a module, as in nn.Sequential; an output is `[0]`.
+_NUMBER_FIRST = re.compile(r"\d+(?:\W|$)")
 
 
 class Word(Kind):
@@ -21,7 +26,7 @@ class Word(Kind):
         self.stem, self.call = split_pass(said)
         self.is_label = may_be_label(self.stem)
         self.needs_graph = self.is_label and self.call is not None
-        self.steps = steps_of(said)
+        self.steps = None if _NUMBER_FIRST.match(said) else steps_of(said)
         self.is_path = said.startswith((".", "["))
         self.by_type = self.is_part and "_" not in said
 
@@ -58,8 +63,10 @@ class Word(Kind):
 
     def leads_to(self, path: str) -> bool:
         """Does it name an output at this path, or what that is in?"""
+        if not self.steps or self.steps[0] not in path:
+            return False
         steps = steps_of(path)
-        return bool(steps and self.steps) and steps[: len(self.steps or ())] == self.steps  # type: ignore[index]
+        return steps is not None and steps[: len(self.steps)] == self.steps
 
     # ---- when the graph is known ------------------------------------------------------------------------------
 
