@@ -228,11 +228,36 @@ def test_inspect_what_was_cut_short(run: Run) -> None:
     assert code == 0 and "Record(relu_1_1" in out
 
 
+def test_a_saved_log_in_place_of_a_model(run: Run) -> None:
+    torch.manual_seed(0)
+    log = tl.log_forward_pass(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.LSTM(4, 2)), torch.rand(5, 3))
+    tl.save(log, "run1")
+    code, out, _ = run("show", "run1", "--out", "run1.dot", "--mode", "rolled")
+    assert (code, out) == (0, "run1.dot\n") and "linear_1_1" in Path("run1.dot").read_text()
+    code, out, _ = run("summary", "run1", "--columns", "passes,trainable")
+    assert code == 0 and out.splitlines()[:-1] == log.summary(["passes", "trainable"]).splitlines()[:-1]
+    code, out, _ = run("validate", "run1")
+    assert code == 0 and out.startswith("Valid as far as checked") and "torch.lstm" in out
+    code, out, _ = run("validate", "run1", "--trust")
+    assert code == 0 and out.startswith("Valid: ")
+    code, out, _ = run("page", "run1", "--out", "run1.html")
+    assert (code, out) == (0, "run1.html\n")
+    for command in ("show", "summary", "validate", "page"):
+        code, _, err = run(command, "run1", "--input", "5,3")
+        assert code == 2 and "run1 is a folder, so a saved log: --input is for a model" in err
+
+
+def test_a_folder_that_is_no_saved_log(run: Run) -> None:
+    tl.extract(torch.nn.ReLU(), torch.rand(4, 3), ["self"], "acts")
+    code, _, err = run("summary", "acts")
+    assert code == 1 and "not a saved log" in err
+
+
 # ---- how it fails -----------------------------------------------------------------------------------------------
 
 WRONG = {
-    "nets": "not of the form MODULE:NAME",
-    "torch.nn.Linear": "not of the form MODULE:NAME; did you mean torch.nn:Linear?",
+    "nets": "'nets' is neither of the form MODULE:NAME, such as torchvision.models:resnet18, nor a folder that tl.save",
+    "torch.nn.Linear": "'torch.nn.Linear' is not of the form MODULE:NAME; did you mean torch.nn:Linear?",
     "nest:Net": "no module 'nest' is installed or in this folder; did you mean",
     "torch.nm:Linear": "no module 'torch.nm'; did you mean",
     "nets:Nett": "nets has no 'Nett'; did you mean 'Net'?",

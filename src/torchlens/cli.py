@@ -39,7 +39,10 @@ _TARGET = """\
 The model is given as MODULE:NAME: an nn.Module, or what returns one when it is
 called (a class, a function), in a module that can be imported, also from this
 folder. Inputs are random, and the same each time; integers are 0 or 1, which are
-valid for every embedding. The model is in evaluation mode unless --train is given."""
+valid for every embedding. The model is in evaluation mode unless --train is given.
+
+A folder that tl.save wrote can be given in place of a model; then the model's
+code is not needed, and nothing is run but by validate."""
 
 _EXAMPLES = {
     "show": """\
@@ -54,7 +57,8 @@ _EXAMPLES = {
   torchlens summary mymodel:Net --arg depth=4 --kwarg input_ids=1,16:int64 --columns output_shape,flops,time""",
     "validate": """\
   torchlens validate torchvision.models:resnet18 --input 1,3,64,64
-  torchlens validate mymodel:build --input 1,128:int64 --input 1,128:bool --seed 7 --train""",
+  torchlens validate mymodel:build --input 1,128:int64 --input 1,128:bool --seed 7 --train
+  torchlens validate run1 --trust           what tl.save wrote""",
     "extract": """\
   torchlens extract torchvision.models:resnet18 --data photos --layers layer4,avgpool --out acts
   torchlens extract mymodel:build --data photos --preprocess mymodel:prepare --layers relu --out s3://bucket/acts \\
@@ -111,15 +115,18 @@ def _show(given: argparse.Namespace) -> int:
         if Path(given.out).suffix[1:] not in ("", *FORMATS):
             raise ArgumentError(f"--out {given.out}: the file ends in {endings_in_words(dotted=True)}")
         drawing |= {"vis_outpath": given.out, "vis_save_only": True}
+    saved = _saved(given)
+    if saved is not None:
+        print(saved.draw(vis_nesting_depth=given.depth, **drawing))
+        return 0
     with _model(given) as (model, args, kwargs):
         print(show_model_graph(model, args, kwargs, vis_nesting_depth=given.depth, **drawing))
     return 0
 
 
 def _page(given: argparse.Namespace) -> int:
-    if Path(given.target).is_dir():
-        log = ModelLog.load(given.target, lazy=True)
-    else:
+    log = _saved(given)
+    if log is None:
         with _model(given) as (model, args, kwargs):
             log = log_forward_pass(model, args, kwargs, layers_to_save=None if given.no_values else "all")
     values = not given.no_values
@@ -128,16 +135,22 @@ def _page(given: argparse.Namespace) -> int:
 
 
 def _summary(given: argparse.Namespace) -> int:
-    with _model(given) as (model, args, kwargs):
-        log = get_model_metadata(model, args, kwargs)
+    log = _saved(given)
+    if log is None:
+        with _model(given) as (model, args, kwargs):
+            log = get_model_metadata(model, args, kwargs)
     columns = {"columns": given.columns.split(",")} if given.columns else {}
     print(log.summary(depth=given.depth, **columns))
     return 0
 
 
 def _validate(given: argparse.Namespace) -> int:
-    with _model(given) as (model, args, kwargs):
-        report = validate_model_activations(model, args, kwargs)
+    saved = _saved(given, trust=given.trust)
+    if saved is not None:
+        report = saved.validate()
+    else:
+        with _model(given) as (model, args, kwargs):
+            report = validate_model_activations(model, args, kwargs)
     print(report)
     return 0 if report else 1
 
@@ -232,7 +245,17 @@ def _layer_lines(log: ModelLog) -> list[str]:
     ]
 
 
-# ---- the model and its inputs -----------------------------------------------------------------------------------
+# ---- the model and its inputs, or a saved log ------------------------------------------------------------------
+
+
+def _saved(given: argparse.Namespace, trust: bool = False) -> ModelLog | None:
+    """The log in the folder that was given in place of a model."""
+    if not Path(given.target).is_dir():
+        return None
+    for option in ("input", "kwarg", "arg", "train"):
+        if getattr(given, option):
+            raise ArgumentError(f"{given.target} is a folder, so a saved log: --{option} is for a model, MODULE:NAME")
+    return ModelLog.load(given.target, lazy=True, trust=trust)
 
 
 @contextmanager
@@ -257,8 +280,12 @@ def _found(target: str) -> Any:
     module_name, _, name = target.partition(":")
     if not module_name or not name:
         module, _, last = target.rpartition(".")
-        such = f"; did you mean {module}:{last}?" if module and last else ", such as torchvision.models:resnet18"
-        raise ArgumentError(f"{target!r} is not of the form MODULE:NAME{such}")
+        if module and last:
+            raise ArgumentError(f"{target!r} is not of the form MODULE:NAME; did you mean {module}:{last}?")
+        raise ArgumentError(
+            f"{target!r} is neither of the form MODULE:NAME, such as torchvision.models:resnet18, nor a folder that "
+            "tl.save wrote"
+        )
     found: Any = _imported(module_name)
     for part in name.split("."):
         if not hasattr(found, part):
@@ -393,7 +420,8 @@ def _parser() -> argparse.ArgumentParser:
     summary = _command(commands, "summary", _summary, "shapes, parameters and work of each module", of_model=True)
     summary.add_argument("--depth", type=int, metavar="N", help="leave out modules nested deeper")
     summary.add_argument("--columns", metavar="A,B", help="such as input_shape,output_shape,num_params,flops,time")
-    _command(commands, "validate", _validate, "check that a log of the model is right", of_model=True)
+    validate = _command(commands, "validate", _validate, "check that a log of the model is right", of_model=True)
+    validate.add_argument("--trust", action="store_true", help="run all of torch's functions that a saved log names")
     _add_extract(commands)
     inspect = _command(
         commands, "inspect", _inspect, "what a saved log, recording or store holds; nothing in it is run"
@@ -439,7 +467,7 @@ def _command(
     command.set_defaults(run=run)
     if of_model:
         many: dict[str, Any] = {"action": "append", "default": []}
-        command.add_argument("target", metavar="MODULE:NAME", help="the model, such as torchvision.models:resnet18")
+        command.add_argument("target", metavar="MODULE:NAME", help="the model, or a folder that tl.save wrote")
         command.add_argument("--input", metavar="SHAPE", help="an input, such as 1,3,224,224 or 1,128:int64", **many)
         command.add_argument("--kwarg", metavar="NAME=SHAPE", help="a keyword input: input_ids=1,16:int64", **many)
         command.add_argument("--arg", metavar="NAME=VALUE", help="an argument to build the model with: depth=4", **many)
