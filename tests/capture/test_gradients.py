@@ -67,6 +67,7 @@ def gradient_content(gradient: Tensor | None) -> tuple[Any, ...] | None:
 # ---- every hard case --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:the gradient is None, since no backward pass:torchlens.errors.FidelityWarning")
 @differentiable_runs
 def test_every_operation_has_the_gradient_that_autograd_gives(case: Case, mode: str) -> None:
     plain = prepared(case, mode)
@@ -216,7 +217,7 @@ def branching(**arguments: Any) -> tuple[tl.ModelLog, Tensor, Tensor, Tensor]:
 
 def test_several_backward_passes_are_told_apart() -> None:
     log, x, first, second = branching()
-    assert log["fc"].gradient is None and log["fc"].gradients == [] and log.backward_passes == []
+    assert log["fc"].gradients == [] and log.backward_passes == []
     first.sum().backward(retain_graph=True)
     one = log["fc"].gradient
     second.sum().backward(retain_graph=True)
@@ -238,6 +239,32 @@ def test_a_log_without_gradients_says_so_when_asked_for_one(options: dict[str, A
     with pytest.warns(tl.FidelityWarning, match="no gradients: make it with save_gradients=True") as told:
         assert getattr(log["fc"], name) is None
     assert told[0].filename == __file__ and log["fc"].gradients == []
+
+
+@pytest.mark.parametrize("name", ["gradient", "transformed_gradient"])
+def test_a_gradient_that_is_not_there_says_why(name: str) -> None:
+    log = tl.log_forward_pass(Branching(), torch.rand(2, 6), save_gradients=["fc"])
+    with pytest.warns(tl.FidelityWarning, match="the gradient is None, since no backward pass has come"):
+        assert getattr(log["fc"], name) is None
+    assert "\tGradient: none, since no backward pass has come" in str(log["fc"])
+    log.output[1].sum().backward()
+    assert getattr(log["mul"], name) is None  # it was not asked for
+    assert "\tGradient: none, since save_gradients did not choose this" in str(log["mul"])
+
+
+def test_print_shows_the_gradient() -> None:
+    log, _, first, second = branching()
+    first.sum().backward(retain_graph=True)
+    assert "\tGradient: none, since no backward pass reached it\n\tParams" in str(log["exp"])
+    assert log["exp"].gradient is None  # without a word: a backward pass has run
+    lines = str(log["fc"]).splitlines()
+    at = lines.index("\tGradient: of the backward pass")
+    assert lines[at + 1].startswith("\t\ttensor([[") and "Gradient: of the backward pass" in str(log["fc"])
+    second.sum().backward()
+    assert "\tGradient: of the last of 2 backward passes\n\t\ttensor(" in str(log["fc"])
+    assert "Gradient" not in str(tl.log_forward_pass(Branching(), torch.rand(2, 6))["fc"])
+    assert "<th>Gradient</th><td>of the last of 2 backward passes</td>" in log["fc"]._repr_html_()
+    assert log["fc"]._repr_html_().count("<summary>Gradient</summary>") == 1
 
 
 def test_single_numbers_views_and_what_is_overwritten() -> None:
@@ -401,6 +428,7 @@ def test_log_backward_needs_a_loss_of_this_log() -> None:
         tl.log_forward_pass(Branching(), torch.rand(2, 6)).backward_passes
 
 
+@pytest.mark.filterwarnings("ignore:the gradient is None, since no backward pass:torchlens.errors.FidelityWarning")
 def test_log_backward_finds_the_logs_that_take_part() -> None:
     log, _, first, second = branching()
     other, *_ = branching()
@@ -445,6 +473,7 @@ def test_custom_autograd_functions() -> None:
 # ---- whose gradient is it? --------------------------------------------------------------------------------------
 
 
+@pytest.mark.filterwarnings("ignore:the gradient is None, since no backward pass:torchlens.errors.FidelityWarning")
 @pytest.mark.parametrize("leaf", [True, False])
 def test_two_logs_of_one_input(leaf: bool) -> None:
     model = nn.Sequential(nn.Dropout(0.0), nn.Tanh()).eval()  # eval dropout returns its input

@@ -80,6 +80,29 @@ def test_the_middle_of_a_long_listing_is_left_out() -> None:
     assert "\t\t... 100 more lines: log.modules has every module" in str(whole)
 
 
+def test_the_middle_of_very_many_passes_is_left_out() -> None:
+    log = tl.log_forward_pass(Repeating(300), torch.rand(1, 3))
+    lines = str(log["fc"]).splitlines()
+    assert lines[0] == "Layer linear_1_1, 300 passes:"
+    assert lines[1:3] == ["\t1: operation 2, 1x3 (12 B)  <- input_1_0", "\t2: operation 4, 1x3 (12 B)  <- relu_1_2:1"]
+    assert lines[11] == "\t... 280 more: layer.passes lists all"
+    assert lines[12] == "\t291: operation 582, 1x3 (12 B)  <- relu_1_2:290"
+    assert len(lines) == 23 and lines[-1] == "\tAsk one pass for more: log['linear_1_1:1'] or layer.passes[1]"
+    assert str(tl.log_forward_pass(Repeating(20), torch.rand(1, 3))["fc"]).count("\n") == 21
+
+
+def test_a_line_for_each_pass() -> None:
+    log = tl.log_forward_pass(Repeating(300), torch.rand(1, 3))
+    lines = repr(log["fc"].passes).splitlines()
+    assert lines[:2] == [
+        "{1: OpLog(linear_1_1:1  f32[1,3]  <- input_1_0),",
+        " 2: OpLog(linear_1_1:2  f32[1,3]  <- relu_1_2:1),",
+    ]
+    assert len(lines) == 300 and lines[-1].endswith("}")
+    assert repr(log.modules["fc"].passes).splitlines()[0] == "{1: ModulePassLog(fc:1  -> linear_1_1:1),"
+    assert list(log["fc"].passes) == list(range(1, 301))
+
+
 def test_a_line_for_an_operation_and_for_a_layer() -> None:
     log = tl.log_forward_pass(Repeating(3), torch.rand(1, 3))
     assert repr(log["relu_1_2:2"]) == "OpLog(relu_1_2:2  f32[1,3]  <- linear_1_1:2)"

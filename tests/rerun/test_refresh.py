@@ -165,6 +165,7 @@ def test_train_mode_goes_on_unless_told_otherwise() -> None:
     assert plain["output_1"].activation.requires_grad
 
 
+@pytest.mark.filterwarnings("ignore:the gradient is None, since no backward pass:torchlens.errors.FidelityWarning")
 def test_gradients_of_the_new_run() -> None:
     model, x, log = logged(save_gradients=True)
     log.log_backward(log[-1].activation.sum())

@@ -90,6 +90,7 @@ class Gradients:
         self.passes: list[Pass] = []
         self.received: dict[int, dict[int, Tensor]] = {}  # by index of the value, then by number of the pass
         self.transformed: dict[int, dict[int, Any]] = {}
+        self.wanted: set[int] | None = None  # the values whose gradients are kept; None for all
         self._passes_by_task: dict[int, int] = {}  # by autograd's number for a backward pass
         made_by = _find_nodes(trace, edges)
         self.nodes = _described(trace, edges, made_by)
@@ -108,6 +109,7 @@ class Gradients:
         gradients.postfunc = None
         gradients.nodes, gradients.passes = nodes, passes
         gradients.received, gradients.transformed = received, transformed
+        gradients.wanted = None
         gradients._passes_by_task, gradients._to_hook = {}, None
         return gradients
 
@@ -119,6 +121,7 @@ class Gradients:
     def attach(self, trace: Trace, wanted: set[int] | None) -> None:
         """From now on, note every backward pass, with the gradients of the values of these indexes; None for all."""
         assert self._to_hook is not None
+        self.wanted = wanted
         edges, made_by = self._to_hook
         self._to_hook = None  # it kept the graph alive
         store = ref(self)

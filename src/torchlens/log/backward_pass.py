@@ -134,10 +134,25 @@ def gradients_of(graph: Graph) -> Gradients:
     return gradients
 
 
-def warn_if_not_saved(graph: Graph) -> None:
-    """A gradient of a log without gradients is None, as it is for a layer that a backward pass did not reach."""
-    if graph.trace.gradients is None:
-        warn("the gradient is None, since this log has no gradients: make it with save_gradients=True", FidelityWarning)
+def why_none(graph: Graph, index: int) -> str | None:
+    """Why a value has no gradient; None if it has one."""
+    gradients = graph.trace.gradients
+    if gradients is None:
+        return "this log has no gradients: make it with save_gradients=True"
+    if gradients.received.get(index):
+        return None
+    if not gradients.passes:
+        return "no backward pass has come through this log: loss.backward(), with a loss of log.output, makes one"
+    if gradients.wanted is not None and index not in gradients.wanted:
+        return "save_gradients did not choose this layer"
+    return "no backward pass reached it"
+
+
+def warn_if_none(graph: Graph, index: int) -> None:
+    """Say why no layer at all has a gradient. That this one was not chosen, or not reached, is an answer."""
+    gradients = graph.trace.gradients
+    if gradients is None or not gradients.passes:
+        warn(f"the gradient is None, since {why_none(graph, index)}", FidelityWarning)
 
 
 def gradients_by_pass(graph: Graph, index: int, *, transformed: bool = False) -> list[Any]:

@@ -75,8 +75,13 @@ def op_html(op: OpLog) -> str:
     rows = "".join(
         f"<tr><th>{escape(name)}</th><td>{escape(fact.strip())}</td></tr>" for name, fact in text.op_facts(op)
     )
-    value = f"<details><summary>Value</summary><pre>{escape(text.corner(op._value.saved))}</pre></details>"
-    return block(f"<b>{escape(text.op_title(op))}</b><table>{rows}</table>{value}{_code(op)}")
+    gradient = text.gradient_of(op)
+    tensors = [("Value", op._value.saved), *([("Gradient", gradient)] if gradient is not None else [])]
+    values = "".join(
+        f"<details><summary>{name}</summary><pre>{escape(text.corner(tensor))}</pre></details>"
+        for name, tensor in tensors
+    )
+    return block(f"<b>{escape(text.op_title(op))}</b><table>{rows}</table>{values}{_code(op)}")
 
 
 def layer_html(layer: LayerLog) -> str:

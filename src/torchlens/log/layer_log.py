@@ -9,7 +9,7 @@ from ..aliases import LAYER_ATTRIBUTES, Aliased
 from ..errors import PassNeededError, near
 from ..graph.graph import Graph
 from . import text
-from .listing import layer_line
+from .listing import Numbered, layer_line
 from .op_log import OpLog
 from .tables import Tabular
 
@@ -59,7 +59,8 @@ class LayerLog(Tabular, Aliased):
     @property
     def passes(self) -> dict[int, OpLog]:
         """The operations of this layer, by pass; the first is 1."""
-        return {n: OpLog(self._graph, place) for n, place in enumerate(self._graph.layer_entries[self._layer], 1)}
+        places = self._graph.layer_entries[self._layer]
+        return Numbered((number, OpLog(self._graph, place)) for number, place in enumerate(places, 1))
 
     @property
     def num_passes(self) -> int:

@@ -31,6 +31,14 @@ class Listed(list[T]):
         return f"[{lines}]"
 
 
+class Numbered(dict[int, T]):
+    """A dict that shows each of its members on a line of its own."""
+
+    def __repr__(self) -> str:
+        lines = ",\n ".join([f"{number}: {member!r}" for number, member in self.items()])
+        return f"{{{lines}}}"
+
+
 def layer_lines(graph: Graph) -> list[str]:
     """A line for every listed operation, with shape and module; where there are very many, for every layer."""
     every = isinstance(graph.listed, range)
@@ -52,9 +60,9 @@ def _layers_among(graph: Graph, listed: Ints) -> Ints:
     return graph.layer_of if len(listed) == len(graph.layer_of) else number_by_first_use(graph.layer_of[listed])
 
 
-def shown_of(count: int) -> tuple[int, int]:
+def shown_of(count: int, most: int = MOST_LINES) -> tuple[int, int]:
     """Of so many lines, those before the first number and from the second on are shown."""
-    return (count, count) if count <= MOST_LINES else (MOST_LINES // 2, count - MOST_LINES // 2)
+    return (count, count) if count <= most else (most // 2, count - most // 2)
 
 
 def _row(graph: Graph, number: int, places: list[int]) -> tuple[str, str, str]:

@@ -10,6 +10,7 @@ from ..graph.graph import Graph
 from ..graph.module_tree import Amount
 from ..selectors import split_pass
 from .accessor import Accessor
+from .listing import Numbered
 from .tables import Tabular
 
 
@@ -73,7 +74,7 @@ class ModuleLog(Tabular):
     def passes(self) -> dict[int, ModulePassLog]:
         """Its calls, by number; the first is 1."""
         calls = self._graph.modules.calls_of[self._number]
-        return {self._graph.modules.calls[call].number: ModulePassLog(self._graph, call) for call in calls}
+        return Numbered((self._graph.modules.calls[call].number, ModulePassLog(self._graph, call)) for call in calls)
 
     @property
     def call_children(self) -> list[str]:

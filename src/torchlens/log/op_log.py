@@ -22,7 +22,7 @@ from ..selectors import Word, short_path
 from ..source import FuncCallLocation
 from ..words import human_size
 from . import backward_pass, text
-from .listing import op_line
+from .listing import Numbered, op_line
 from .tables import Tabular
 
 
@@ -114,7 +114,8 @@ class OpLog(Tabular, Aliased):
     @property
     def passes(self) -> dict[int, OpLog]:
         """All passes of this layer, by number."""
-        return {n: OpLog(self._graph, p) for n, p in enumerate(self._graph.layer_entries[self._layer], 1)}
+        places = self._graph.layer_entries[self._layer]
+        return Numbered((number, OpLog(self._graph, place)) for number, place in enumerate(places, 1))
 
     @property
     def recurrent_group(self) -> list[str]:
@@ -270,9 +271,9 @@ class OpLog(Tabular, Aliased):
     def gradient(self) -> Tensor | None:
         """The gradient from the last backward pass that reached it; None if none did.
 
-        None with a warning if the log was made without `save_gradients`.
+        None with a warning if the log was made without `save_gradients`, or if there was no backward pass yet.
         """
-        backward_pass.warn_if_not_saved(self._graph)
+        backward_pass.warn_if_none(self._graph, self._value.index)
         return backward_pass.last(self.gradients)  # type: ignore[no-any-return]
 
     @property
@@ -283,7 +284,7 @@ class OpLog(Tabular, Aliased):
     @property
     def transformed_gradient(self) -> Any:
         """What `gradient_postfunc` returned for the last gradient."""
-        backward_pass.warn_if_not_saved(self._graph)
+        backward_pass.warn_if_none(self._graph, self._value.index)
         return backward_pass.last(self.transformed_gradients)
 
     @property

@@ -10,12 +10,16 @@ from torch import Tensor
 from .._torch import call_with_grad
 from ..graph.graph import Graph
 from ..words import counted, shape_words
+from .backward_pass import last, why_none
 from .listing import layer_lines, shown_of
 
 if TYPE_CHECKING:
     from .layer_log import LayerLog
     from .model_log import ModelLog
     from .op_log import OpLog
+
+#: Of a layer that ran more often, the first and the last passes are shown.
+_MOST_PASSES = 20
 
 
 # ---- the whole log --------------------------------------------------------------------------------------------
@@ -109,9 +113,14 @@ def _children_by_address(graph: Graph) -> dict[str, list[str]]:
 
 
 def describe_op(op: OpLog) -> str:
-    (tensor, facts), *others = op_facts(op)
-    value = f"\t{corner(op._value.saved)}"
-    return "\n\t".join([f"{op_title(op)}:", f"{tensor}: {facts}", value, *(f"{name}: {fact}" for name, fact in others)])
+    lines = [f"{op_title(op)}:"]
+    gradient = gradient_of(op)
+    values = {"Output tensor": corner(op._value.saved), "Gradient": None if gradient is None else corner(gradient)}
+    for name, fact in op_facts(op):
+        lines.append(f"{name}: {fact}")
+        value = values.get(name)
+        lines += [f"\t{value}"] if value is not None else []
+    return "\n\t".join(lines)
 
 
 def op_title(op: OpLog) -> str:
@@ -124,6 +133,7 @@ def op_facts(op: OpLog) -> list[tuple[str, str]]:
     return [
         ("Output tensor", f"shape={op.tensor_shape}, dtype={op.tensor_dtype}, size={op.tensor_memory_str}"),
         *([("Edit", repr(op.edit))] if op.edit is not None else []),
+        *([("Gradient", _gradient(op))] if op._graph.trace.gradients is not None else []),
         ("Params", _params(op)),
         ("Parent Layers", _listed(op.parent_layers)),
         ("Child Layers", _listed(op.child_layers)),
@@ -134,6 +144,19 @@ def op_facts(op: OpLog) -> list[tuple[str, str]]:
         *([("Output of bottom-level module", op.leaf_module)] if op.leaf_module else []),
         ("Lookup keys", _listed(op.lookup_keys)),
     ]
+
+
+def _gradient(op: OpLog) -> str:
+    why = why_none(op._graph, op._value.index)
+    if why is not None:
+        return f"none, since {why}"
+    came = len(op._graph.trace.gradients.received[op._value.index])  # type: ignore[union-attr]
+    return "of the backward pass" if came == 1 else f"of the last of {came:,} backward passes"
+
+
+def gradient_of(op: OpLog) -> Tensor | None:
+    """The last gradient; None, without a warning, if there is none."""
+    return last(op.gradients)  # type: ignore[no-any-return]
 
 
 def _listed(things: Iterable[object]) -> str:
@@ -169,11 +192,16 @@ def _plain(tensor: Tensor) -> str:
 
 
 def describe_layer(layer: LayerLog) -> str:
-    lines = [f"Layer {layer.layer_label}, {layer.num_passes} passes:"]
-    for number, op in layer.passes.items():
-        sources = _listed(op.parent_layers)
-        size = f"{shape_words(op.tensor_shape)} ({op.tensor_memory_str})"
-        lines.append(f"\t{number}: operation {op.operation_num}, {size}  <- {sources}")
-    first = layer.layer_label + ":1"
-    lines.append(f"\tAsk one pass for more: log[{first!r}] or layer.passes[1]")
-    return "\n".join(lines)
+    passes = layer.passes
+    begin, end = shown_of(len(passes), _MOST_PASSES)
+    lines = [f"Layer {layer.layer_label}, {len(passes):,} passes:"]
+    lines += [_pass_line(number, passes[number]) for number in range(1, begin + 1)]
+    lines += [f"\t... {end - begin:,} more: layer.passes lists all"] if end > begin else []
+    lines += [_pass_line(number, passes[number]) for number in range(end + 1, len(passes) + 1)]
+    one = layer.layer_label + ":1"
+    return "\n".join([*lines, f"\tAsk one pass for more: log[{one!r}] or layer.passes[1]"])
+
+
+def _pass_line(number: int, op: OpLog) -> str:
+    size = f"{shape_words(op.tensor_shape)} ({op.tensor_memory_str})"
+    return f"\t{number}: operation {op.operation_num}, {size}  <- {_listed(op.parent_layers)}"

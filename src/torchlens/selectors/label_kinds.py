@@ -12,7 +12,6 @@ from .names import few_of, may_be_label, near_names, split_pass, steps_of
 from .seen import ASK, NO, YES, Answer, Asked, KnownGraph, Seen
 from .selection import Selector
 
-
 #: `0` and `0[1]` name a module, as in nn.Sequential; an output is `[0]`.
 _NUMBER_FIRST = re.compile(r"\d+(?:\W|$)")
 
