@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import html
+import json
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
 from pathlib import Path
@@ -345,6 +347,34 @@ def test_keyboard_only(opened: Opened, stack: tl.ModelLog) -> None:
     assert tab.run(SELECTED) == "module blocks.0, closed"
 
 
+def test_what_a_screen_reader_is_told(opened: Opened, stack: tl.ModelLog) -> None:
+    tab = opened(stack, "#depth=2&op=relu_1_3&colour=time")
+    tree = tab.context.new_cdp_session(tab.page).send("Accessibility.getFullAXTree")["nodes"]
+    seen: dict[str, list[tuple[str, Any]]] = {}
+    for node in [node for node in tree if not node["ignored"]]:
+        facts = {each["name"]: each["value"].get("value") for each in node.get("properties", [])}
+        seen.setdefault(node["role"]["value"], []).append((node["name"]["value"] if "name" in node else "", facts))
+    names = {role: [name for name, _ in found] for role, found in seen.items()}
+    rows = dict(seen["treeitem"])
+    assert rows["blocks.0 Block"]["expanded"] and rows["blocks.0 Block"]["level"] == 1
+    assert [facts["expanded"] for name, facts in seen["treeitem"] if name == "mlp Sequential"][:2] == [True, False]
+    assert rows["relu_1_3 3x16"]["selected"]
+    assert names["heading"][:2] == ["Stack", "relu_1_3"] and {"VALUE", "SOURCE", "PARENTS"} <= set(names["heading"])
+    assert all(names["button"]) and all(names["combobox"]) and names["searchbox"] == ["search operations"]
+    assert any(name.startswith("histogram from") for name in names["image"])
+    assert {"lines of code", "what the colours mean"} <= set(names["group"])
+    assert tab.page.locator("[aria-current=true].line").first.inner_text().split(maxsplit=1)[1].startswith("return")
+    assert tab.page.inner_text("#said").startswith("relu_1_3")
+    for width, is_seen in ((1500, "true"), (390, "false")):
+        tab.page.set_viewport_size({"width": width, "height": 800})
+        tab.page.wait_for_function(
+            "(seen) => document.getElementById('outline-button').getAttribute('aria-expanded') === seen", arg=is_seen
+        )
+        tab.page.click("#outline-button")
+        assert tab.page.get_attribute("#outline-button", "aria-expanded") != is_seen
+        tab.page.click("#outline-button")
+
+
 def test_only_a_part_is_shown(opened: Opened, stack: tl.ModelLog) -> None:
     tab = opened(stack, "#depth=1&module=blocks.3")
     count = "() => torchlens.pane.scene.shown.nodes.length"
@@ -513,6 +543,53 @@ def test_in_the_frame_of_a_notebook(
     tab.run("() => document.querySelector('iframe').remove()")
     assert tab.run("() => document.querySelector('img').naturalWidth") > 50
     assert tab.closed() == []
+
+
+#: What the output of a cell lies in elsewhere: the sandbox of the frame around outputs, and the content policy in it,
+#: which the frame of the page inherits. VS Code's is that of `notebook.experimental.enableCsp`; usually it has none.
+FRONT_ENDS = {
+    "vscode": (
+        "allow-scripts allow-same-origin allow-forms allow-pointer-lock allow-downloads",
+        "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; "
+        "img-src https: http: data:; font-src https:; connect-src https:; child-src https: data:",
+    ),
+    "colab": (
+        "allow-downloads allow-forms allow-pointer-lock allow-popups allow-popups-to-escape-sandbox allow-same-origin "
+        "allow-scripts",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
+def test_in_the_sandboxes_of_other_front_ends(
+    browser: Any, stack: tl.ModelLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, front_end: str
+) -> None:
+    """They put the HTML of an output into a page of their own, by a script, in a frame with less rights."""
+    monkeypatch.setattr(embed, "in_notebook", lambda: True)
+    sandbox, policy = FRONT_ENDS[front_end]
+    output = json.dumps(stack.explore(height=500)._repr_html_()).replace("</", "<\\/")
+    inner = (
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}"><div id="output"></div>'
+        f"<script>document.getElementById('output').innerHTML = {output};</script>"
+    )
+    frame = f'<iframe sandbox="{sandbox}" style="width: 900px; height: 700px" srcdoc="{html.escape(inner)}"></iframe>'
+    (tmp_path / "front_end.html").write_text(f"<!DOCTYPE html>{frame}", encoding="utf-8")
+    tab = Tab(browser)
+    tab.page.goto((tmp_path / "front_end.html").as_uri())
+    tab.page.wait_for_function("() => frames[0]?.frames.length === 1")
+    outside, page = tab.page.frames[1], tab.page.frames[2]
+    page.wait_for_selector("body.ready")
+    assert page.evaluate("() => innerHeight") == outside.evaluate("() => document.body.firstChild.offsetHeight") == 500
+    page.fill("#search", "softmax")
+    page.press("#search", "Enter")
+    page.wait_for_selector("#inspector table.numbers, #inspector canvas.histogram")
+    assert page.inner_text("#inspector h2") == "softmax_1_83"
+    page.click("#menu-button")
+    with tab.page.expect_download() as download:
+        page.click("#svg")
+    assert download.value.suggested_filename == "Stack.svg"
+    assert [complaint for complaint in tab.closed() if "can escape its sandboxing" not in complaint] == []  # the host's
 
 
 def test_two_logs_side_by_side(opened: Opened, stack: tl.ModelLog) -> None:

@@ -149,6 +149,7 @@ export class App {
       this.state();
       byId("said").textContent = this.selectionWords();
       document.body.classList.toggle("has-selection", this.pane.selection !== null);
+      this.panels();
     }
     this.follow(index);
   }
@@ -306,6 +307,8 @@ export class App {
     document.addEventListener("keydown", (event) => pressed(this, event));
     addEventListener("hashchange", () => this.hashChanged());
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.applyTheme());
+    addEventListener("resize", () => this.panels());
+    this.panels();
   }
 
   /** @param {(pane: Pane) => void} action */
@@ -333,9 +336,17 @@ export class App {
 
   /** @param {string} name */
   togglePanel(name) {
-    const open = document.body.classList.toggle(`show-${name}`);
-    byId(`${name}-button`).setAttribute("aria-expanded", String(open));
+    document.body.classList.toggle(`show-${name}`);
+    this.panels();
     for (const pane of this.panes) pane.repaint();
+  }
+
+  /** The buttons of panels say whether these are seen: on a wide screen the outline is, at first. */
+  panels() {
+    for (const name of ["outline", "inspector", "menu"]) {
+      const seen = getComputedStyle(byId(name)).display !== "none";
+      byId(`${name}-button`).setAttribute("aria-expanded", String(seen));
+    }
   }
 
   saveSvg() {
@@ -417,7 +428,7 @@ export class App {
       this.pane.canvas.focus();
     } else {
       document.body.classList.remove("show-menu"); // on a narrow screen it would lie over the walk
-      byId("menu-button").setAttribute("aria-expanded", "false");
+      this.panels();
       this.walk.start();
       byId("walk-play").focus();
     }

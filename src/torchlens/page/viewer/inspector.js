@@ -306,9 +306,9 @@ export function sourceOf(model, site) {
     const [file, line, name] = model.frames[frame];
     const path = model.strings[file];
     const lines = Object.entries(model.source[file] ?? {}).filter(([number]) => Math.abs(Number(number) - line) <= (index ? 0 : 3));
-    const code = el("pre", { class: "source", dir: "ltr", tabindex: "0" });
+    const code = el("pre", { class: "source", dir: "ltr", tabindex: "0", role: "group", "aria-label": "lines of code" });
     for (const [number, text] of lines) {
-      code.append(el("span", { class: Number(number) === line ? "line here" : "line" }, el("span", { class: "number", text: number.padStart(4) }), ` ${text}\n`));
+      code.append(el("span", { class: Number(number) === line ? "line here" : "line", "aria-current": Number(number) === line }, el("span", { class: "number", text: number.padStart(4) }), ` ${text}\n`));
     }
     const where = el("p", { class: "where", text: `${shortPath(path)}:${line} in ${model.strings[name]}`, title: path, dir: "ltr" });
     return el("div", {}, where, lines.length ? code : null);

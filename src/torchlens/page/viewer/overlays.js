@@ -64,7 +64,7 @@ export function colourBy(pane, overlay) {
     low: overlay.words(low),
     middle: overlay.words(low + (high - low) / 4),
     high: overlay.words(high),
-    scale: "not linear: half the bar is a quarter of the range",
+    scale: "not linear: half the bar is a quarter",
     note: overlay.most ? "modules: the largest inside" : "modules: the sum of what is inside",
   };
 }

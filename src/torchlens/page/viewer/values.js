@@ -133,5 +133,5 @@ function numbersTable(stats) {
     });
     table.append(el("tr", {}, ...cells));
   }
-  return el("div", { class: "scroll" }, table);
+  return el("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "numbers" }, table);
 }
