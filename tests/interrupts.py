@@ -21,6 +21,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,6 +29,9 @@ from tests.state import model_state, process_state
 from torch import Tensor, nn
 
 import torchlens as tl
+
+
+OWN, VMAP = str(Path(tl.__file__).parent), "_functorch"
 
 
 class Interrupted(KeyboardInterrupt):
@@ -93,8 +97,8 @@ SCENARIOS: dict[str, Scenario] = {
 # ---- interrupts -----------------------------------------------------------------------------------------------
 
 
-def by_signal(work: Callable[[], Any], delay: float) -> str | None:
-    """Run `work`, interrupted by a signal after so many seconds. Gives the file where; None if it came too late."""
+def by_signal(work: Callable[[], Any], delay: float) -> list[str]:
+    """Run `work`, interrupted by a signal after so many seconds. Gives the files of the stack, none if it came late."""
     try:
         try:
             signal.setitimer(signal.ITIMER_REAL, max(delay, 1e-6))
@@ -103,18 +107,24 @@ def by_signal(work: Callable[[], Any], delay: float) -> str | None:
             signal.setitimer(signal.ITIMER_REAL, 0)
     except BaseException as error:
         return interrupted_in(error)
-    return None
+    return []
 
 
-def interrupted_in(error: BaseException | None) -> str | None:
-    """The file in which the interrupt was raised, if this exception is it, or was raised in place of it."""
+def interrupted_in(error: BaseException | None) -> list[str]:
+    """The files of the stack, innermost last, if this exception is the interrupt, or was raised in place of it."""
     while error is not None and not isinstance(error, Interrupted):
         error = error.__context__
-    frames = [frame for frame in traceback.extract_tb(error and error.__traceback__) if frame.filename != __file__]
-    return frames[-1].filename if frames else None
+    frames = traceback.extract_tb(error and error.__traceback__)
+    return [frame.filename for frame in frames if frame.filename != __file__]
 
 
-def by_exception(work: Callable[[], Any], delay: float) -> str | None:
+def in_torch_vmap(files: list[str]) -> bool:
+    """Is it code of torch's that was interrupted, on behalf of `torch.vmap` and not of ours?"""
+    innermost = [OWN if file.startswith(OWN) else "vmap" for file in files if file.startswith(OWN) or VMAP in file]
+    return innermost[-1:] == ["vmap"]
+
+
+def by_exception(work: Callable[[], Any], delay: float) -> list[str]:
     """The same by an exception that another thread sends."""
     ident, begun, over = threading.get_ident(), threading.Event(), threading.Event()
 
@@ -125,7 +135,7 @@ def by_exception(work: Callable[[], Any], delay: float) -> str | None:
 
     thread = threading.Thread(target=send)
     thread.start()
-    interrupted = None
+    interrupted: list[str] = []
     try:
         begun.set()
         work()
@@ -167,10 +177,10 @@ def run(count: int, seed: int = 0) -> tuple[Counter[str], list[str]]:
         delay = moment(chance) * seconds[name]
         interrupt = by_signal if made.total() % 2 else by_exception
         where = interrupt(lambda name=name: SCENARIOS[name](model, x), delay)
-        if where is None:
+        if not where:
             continue
         gc.collect()  # torch's own generators end with the traceback that holds them
-        if "_functorch" in where and torch._C._functorch.get_dynamic_layer_stack_depth():
+        if in_torch_vmap(where) and torch._C._functorch.get_dynamic_layer_stack_depth():
             torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(0)
             name += ", in torch.vmap itself"
         made[name] += 1

@@ -20,6 +20,7 @@ from tests.state import model_state, process_state
 from torch import Tensor, nn
 
 import torchlens as tl
+from torchlens._torch import dispatch_stack, mode_stack, push_dispatch_mode, push_mode, put_modes
 from torchlens.capture import changes
 from torchlens.capture.buffers import BuffersKept
 from torchlens.capture.changes import Changes, Replaced, between
@@ -195,6 +196,85 @@ def test_a_quiet_forward_is_interrupted_everywhere() -> None:
         after = process_state()
         assert {key: after[key] for key in before if after[key] != before[key]} == {}, where
         assert torch.get_rng_state().equal(generator), where
+
+
+class Maps(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.vmap(torch.sin)(x)
+
+
+def left_open(work: Callable[[], Any]) -> set[str]:
+    """The moments at which an interrupt leaves a level of a transform open."""
+    level, moments = torch._C._functorch.get_dynamic_layer_stack_depth, set()
+
+    def plainly() -> None:
+        try:
+            work()
+        except RuntimeError as error:  # closing a level that was not open yet
+            raise error.__context__ or error from None
+
+    for where in interrupted_everywhere(plainly):
+        if level():
+            gc.collect()  # generators that were left suspended close theirs
+        if level():
+            moments.add(where)
+            torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(0)
+    return moments
+
+
+def test_a_transform_is_left_open_only_where_a_plain_run_leaves_it_open() -> None:
+    model, x = Maps(), torch.rand(2, 2)
+    model(x)
+    tl.log_forward_pass(model, x)
+    assert left_open(lambda: tl.log_forward_pass(model, x)) == left_open(lambda: model(x))
+
+
+class Derives(nn.Module):
+    """Calls a function of torch that is written in Python, and asks a mode what to do while that is off the stack."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.autograd.grad((x * x).sum(), x)[0]
+
+
+def test_a_mode_that_torch_holds_is_not_put_back_when_the_log_is_over() -> None:
+    """Torch takes it off the stack in a generator; one that an interrupt leaves suspended ends when it is freed."""
+    model, x = Derives(), torch.rand(2, requires_grad=True)
+    tl.log_forward_pass(model, x)
+    before, held = process_state(), 0
+    for where in interrupted_everywhere(lambda: tl.log_forward_pass(model, x)):
+        if "contextlib.py" in where:
+            gc.collect()
+            held += 1
+        modes = torch._C._len_torch_function_stack(), torch._C._len_torch_dispatch_stack()
+        assert modes == (0, 0), where
+    assert held > 2
+    after = process_state()
+    assert {key: after[key] for key in before if after[key] != before[key]} == {}
+
+
+def test_a_mode_that_was_put_back_after_all_does_nothing_and_is_taken_away() -> None:
+    kept: list[Any] = []
+
+    class Keeps(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            kept.extend([*mode_stack(), *tl.log_forward_pass(nn.ReLU(), x).warnings])
+            return torch.func.grad(lambda y: keep_dispatched(y).sin().sum())(x)
+
+    def keep_dispatched(y: Tensor) -> Tensor:
+        kept.extend(dispatch_stack())
+        return y
+
+    tl.log_forward_pass(Keeps(), torch.rand(2))
+    tracer, fallback = kept
+    push_mode(tracer)
+    push_dispatch_mode(fallback)
+    try:
+        assert (torch.ones(2) + 1).tolist() == [2, 2]
+        log = tl.log_forward_pass(Keeps(), torch.rand(2))
+        assert (mode_stack(), dispatch_stack()) == ([], [])
+    finally:
+        put_modes([], [])
+    assert log.validate()
 
 
 SMALL = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.BatchNorm1d(2))

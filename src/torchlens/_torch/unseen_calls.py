@@ -10,6 +10,7 @@ import torch.autograd.forward_ad
 import torch.distributed
 import torch.export
 import torch.jit
+import torch.overrides
 from torch import Tensor
 
 from .operators import namespaces
@@ -48,6 +49,11 @@ transform_levels: list[tuple[Any, str]] = [
     )
     if hasattr(module, begin)
 ]
+
+#: What takes the innermost torch function mode off the stack while a function written in Python asks it: module, name.
+mode_poppers: list[tuple[Any, str]] = (
+    [(torch.overrides, "_pop_mode_temporarily")] if private("torch.overrides._pop_mode_temporarily") else []
+)
 
 _ProcessGroup = getattr(torch.distributed, "ProcessGroup", None)
 _COLLECTIVES = (

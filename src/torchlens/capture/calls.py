@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from types import MethodType
 from typing import Any
 
@@ -45,6 +46,7 @@ class TorchCalls(TorchFunctionMode):
     """While active, receives every torch call of this thread. Subclasses define `_record`."""
 
     only_modules = False  # is it told of module calls only, without being an active mode?
+    retired = False  # does it let every call pass, since its capture is over?
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,13 +65,18 @@ class TorchCalls(TorchFunctionMode):
         """Get ready to be active in this thread."""
         with suppress(AttributeError):  # `vars(self)` would make every attribute slower from then on
             del self.__torch_function__
+        if self.retired:
+            self.__class__ = type(self).__bases__[0]
         self.others = bool(mode_stack())
         self.dispatched = list(self.watchers(self))
         self.witness = next((mode for mode in self.dispatched if isinstance(mode, Witness)), None)
 
     def retire(self) -> None:
         """Let every call pass from now on: other code may still hold this mode and put it back."""
-        self.__torch_function__ = _RETIRED  # type: ignore[method-assign]
+        with suppress(AttributeError):
+            del self.__torch_function__
+        if not self.retired:
+            self.__class__ = _retired(type(self))  # type: ignore[arg-type]
         self.aside.clear()
 
     def end(self) -> None:
@@ -271,6 +278,7 @@ class Active:
         self._tracer = tracer
 
     def make(self) -> None:
+        remove_modes(_was_put_back)
         self._tracer.prepare()
         for mode in self._tracer.dispatched:
             push_dispatch_mode(mode)
@@ -280,6 +288,12 @@ class Active:
         tracer = self._tracer
         tracer.retire()
         remove_modes(lambda mode: mode is tracer or (isinstance(mode, Watcher) and mode.tracer is tracer))
+
+
+def _was_put_back(mode: Any) -> bool:
+    """Has other code put back a mode of a capture that is over?"""
+    tracer = mode.tracer if isinstance(mode, Watcher) else mode
+    return isinstance(tracer, TorchCalls) and tracer.retired
 
 
 def _pass(tracer: TorchCalls, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None) -> Any:
@@ -294,4 +308,7 @@ def _let_pass(_: object, func: Any, types: Any, args: Sequence[Any] = (), kwargs
     return func(*args, **(kwargs or {}))
 
 
-_RETIRED = MethodType(_let_pass, object())  # a bound method of the tracer itself would be a cycle
+@cache
+def _retired(kind: type[TorchCalls]) -> type[TorchCalls]:
+    """The class of a retired tracer. An attribute would not do: torch requires a bound method, which is a cycle."""
+    return type(f"Retired{kind.__name__}", (kind,), {"__torch_function__": _let_pass, "retired": True})

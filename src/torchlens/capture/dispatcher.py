@@ -127,6 +127,8 @@ class Fallback(Watcher):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
+        if self.tracer.retired:
+            return func(*args, **(kwargs or {}))
         name = str(func)
         with no_torch_function():
             if not self.tracer.busy and name in _RENAMED:
@@ -162,6 +164,8 @@ class Witness(Watcher):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if self.tracer.retired:
+            return func(*args, **kwargs)
         if isinstance(func, HigherOrderOperator) and not self.tracer.busy:  # the operations in it are what counts
             return (higher_order_kernel(func) or func)(*args, **kwargs)
         self.found.operations += 1

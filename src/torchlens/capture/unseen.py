@@ -21,7 +21,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from .._torch import (
     WITHOUT_DERIVATIVES,
     as_class,
+    mode_poppers,
     mode_stack,
+    pop_mode,
+    push_mode,
     swap_function,
     transform_depth,
     transform_levels,
@@ -43,6 +46,7 @@ def unseen_followed(is_ours: IsOurs) -> list[Change]:
     made = [told(Parameter, "__new__", _parameter_made), told(Tensor, "__init__", _tensor_made)]
     made += [told(type(torch.autograd.Variable), "__call__", _variable_made), told(Tensor, "as_subclass", _subclassed)]
     modes = [told(TorchDispatchMode, "__enter__", _dispatch_mode_entered)]
+    modes += [told(module, name, _popping) for module, name in mode_poppers]
     return [*below, *levels, *made, *swaps, *modes]
 
 
@@ -67,10 +71,10 @@ class Told(Replaced):
 
 def tracers_here(is_ours: IsOurs) -> list[Any]:
     """The captures of this thread, outermost first."""
-    return [mode for mode in mode_stack() if is_ours(mode)]
+    return [mode for mode in mode_stack() if is_ours(mode) and not mode.retired]
 
 
-# ---- dispatch modes of the model's own --------------------------------------------------------------------------
+# ---- modes of both kinds ----------------------------------------------------------------------------------------
 
 
 def _dispatch_mode_entered(enter: Callable[..., Any], tracers_here: Tracers) -> Callable[..., Any]:
@@ -83,6 +87,28 @@ def _dispatch_mode_entered(enter: Callable[..., Any], tracers_here: Tracers) -> 
         return enter(mode)
 
     return entered
+
+
+class Popped:
+    """The innermost torch function mode is off the stack."""
+
+    def __enter__(self) -> Any:
+        self._mode = pop_mode()
+        return self._mode
+
+    def __exit__(self, *_: object) -> None:
+        push_mode(self._mode)
+
+
+def _popping(pop: Callable[[], Any], tracers_here: Tracers) -> Callable[[], Any]:
+    """Torch takes the innermost mode off the stack while it asks it what to do, in a generator. One that an interrupt
+    leaves suspended would put a capture's mode back when it is freed, and the capture may be over by then."""
+
+    def popped() -> Any:
+        tracers = tracers_here()
+        return Popped() if tracers and tracers[-1] is mode_stack()[-1] else pop()
+
+    return popped
 
 
 # ---- recorded at the dispatcher -------------------------------------------------------------------------------
