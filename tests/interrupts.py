@@ -30,7 +30,6 @@ from torch import Tensor, nn
 
 import torchlens as tl
 
-
 OWN, VMAP = str(Path(tl.__file__).parent), "_functorch"
 
 
