@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,10 @@ LAYERS = ["conv1", "layer1.0.conv1", "layer1.0.conv2", "layer4.0.conv1", "fc", "
         ("attn", LAYERS, ["h.0.attn"]),
         ("fcc", LAYERS, ["fc"]),
         ("softmax", LAYERS, []),
+        ("softmax_1", ["tanh_1", "split_1", "add_1"], []),
+        ("softmax_9", ["softmax_2", "softmax_1", "tanh_1"], ["softmax_2", "softmax_1"]),
+        ("nope", ["opcode", "inspect", "compare"], []),
+        ("relu_99", ["relu_1", "relu_2", "gelu_1"], ["relu_2", "relu_1"]),
     ],
 )
 def test_near_names(name: str, names: list[str], wanted: list[str]) -> None:
@@ -143,3 +149,76 @@ def test_a_store_is_no_log(tmp_path: Path) -> None:
     tl.extract(Net(), torch.rand(2, 5, 3), ["fc"], save_to=tmp_path / "acts", progress=False)
     with pytest.raises(tl.BundleError, match=r"is a store of tl.extract, not a saved log; tl.open_store\('.*acts'\)"):
         tl.load(tmp_path / "acts")
+
+
+# ---- wrong arguments ----------------------------------------------------------------------------------------------
+
+
+def test_an_argument_that_is_not_there_names_the_near_one(tmp_path: Path) -> None:
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.ReLU()), torch.rand(2, 3)
+    log = tl.log_forward_pass(model, x)
+    zero: Any = tl.edits.zero()
+    wrong: dict[str, Callable[[], Any]] = {
+        "extract: no argument 'bach_size'; did you mean 'batch_size'?": lambda: tl.extract(
+            model, x, ["0"], tmp_path / "acts", bach_size=3
+        ),
+        "sweep: no argument 'site'; did you mean 'sites'?": lambda: tl.sweep(
+            log, site="0", edit=zero, metric=torch.sum
+        ),
+        "pluck: no argument 'intervention'; did you mean 'interventions'?": lambda: tl.pluck(
+            model, x, "0", intervention={}
+        ),
+        "Recorder: no argument 'keep_modul'; did you mean 'keep_module'?": lambda: tl.fastlog.Recorder(
+            model, keep_modul="0"
+        ),
+        "replay: no argument 'value'; did you mean 'values'?": lambda: log.replay(value={}),
+        "pca: no argument 'sample'; did you mean 'samples'?": lambda: tl.reduce.pca(3, sample=5),
+        "tl.reduce has no 'poool'; did you mean 'pool'": lambda: tl.reduce.poool,
+    }
+    for message, call in wrong.items():
+        with pytest.raises((tl.ArgumentError, AttributeError), match=re.escape(message)):
+            call()
+
+
+def test_all_is_no_layer(tmp_path: Path) -> None:
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.ReLU()), torch.rand(2, 3)
+    with pytest.raises(tl.LayerNotFoundError, match=r"no layer or module 'all'; '\*\*' matches every one"):
+        tl.extract(model, x, "all", tmp_path / "acts")
+    assert {"linear_1_1", "relu_1_2"} <= {op.label for op in tl.log_forward_pass(model, x).select("**")}
+
+
+def test_a_new_input_for_replay_is_given_by_name() -> None:
+    log = tl.log_forward_pass(nn.Linear(3, 4), torch.rand(2, 3))
+    with pytest.raises(tl.ArgumentError, match="from_layer names a layer; a new input is a value: .*'input_1_0'"):
+        log.replay(torch.rand(2, 3))
+    with pytest.raises(tl.DivergenceError, match=r"input_1_0 has shape \(5, 3\) now, and had \(2, 3\)"):
+        log.replay(values={"input_1": torch.rand(5, 3)})
+    assert log.replay(values={"input_1": torch.rand(2, 3)}).shape == (2, 4)
+
+
+def test_a_picture_takes_its_options_by_name(tmp_path: Path) -> None:
+    log = tl.log_forward_pass(nn.Linear(3, 4), torch.rand(2, 3))
+    with pytest.raises(tl.ArgumentError, match=r"by name: log.draw\(vis_outpath='net.svg', vis_save_only=True\)"):
+        log.draw("net.svg")
+
+
+def test_columns_are_not_a_path() -> None:
+    log = tl.log_forward_pass(nn.Linear(3, 4), torch.rand(2, 3))
+    for write in (log.to_csv, log.to_json, log.to_parquet):
+        with pytest.raises(tl.ArgumentError, match=r"the first argument is a path; columns=\[.*\] chooses columns"):
+            write(["layer_label", "flops"])
+    assert "Time" in log.summary("time").splitlines()[1]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="exceptions have no notes before Python 3.11")
+def test_inputs_that_can_not_be_what_was_meant() -> None:
+    model, x = nn.Linear(3, 4), torch.rand(2, 3)
+    with pytest.raises(TypeError) as raised:
+        tl.log_forward_pass(model, (x for _ in range(1)))
+    assert any("an input is a generator" in note for note in raised.value.__notes__)
+    with pytest.raises(TypeError) as raised:
+        tl.log_forward_pass(model, (x, x))
+    assert any("2 inputs were given: a tuple or list is taken as" in note for note in raised.value.__notes__)
+    with pytest.raises(RuntimeError) as wrong_size:
+        tl.log_forward_pass(model, torch.rand(2, 5))
+    assert not any("inputs were given" in note for note in wrong_size.value.__notes__)

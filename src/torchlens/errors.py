@@ -24,7 +24,10 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import wraps
+from inspect import signature
+from typing import ParamSpec, TypeVar
 
 _PACKAGE = os.path.dirname(__file__) + os.sep
 
@@ -100,6 +103,25 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def named_arguments(function: Callable[P, R], name: str = "") -> Callable[P, R]:
+    """A function that names the near argument where it is given one that it does not have."""
+    known = list(signature(function).parameters)
+    name = name or function.__name__
+
+    @wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        for given in kwargs:
+            if given not in known:
+                raise ArgumentError(f"{name}: no argument {given!r}{near(given, known)}")
+        return function(*args, **kwargs)
+
+    return checked
+
+
 def near(name: str, names: Iterable[str], count: int = 3) -> str:
     """A phrase naming the nearest of `names`, ready to append to an error message; empty if none is near.
 
@@ -126,9 +148,15 @@ def _begins(part: str, other: str) -> bool:
     return other == part or (len(part) > 2 and other.startswith(part) and not part[-1].isdigit())
 
 
+def _alike(one: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, one, other).ratio() if one and other else 1.0
+
+
 def _spelled_alike(wanted: str, names: list[str], count: int) -> list[str]:
     """The nearest, and those that are nearly as near."""
     by_lower = {name.lower(): name for name in reversed(names)}
-    close = difflib.get_close_matches(wanted, by_lower, n=count, cutoff=0.5)
-    ratios = [difflib.SequenceMatcher(None, other, wanted).ratio() for other in close]
+    letters = wanted.rstrip("_0123456789")  # labels are not alike for their numbers
+    alike = [name for name in by_lower if _alike(name.rstrip("_0123456789"), letters) > 0.6]
+    close = difflib.get_close_matches(wanted, alike, n=count, cutoff=0.5)
+    ratios = [_alike(other, wanted) for other in close]
     return [by_lower[other] for other, ratio in zip(close, ratios, strict=True) if ratio > ratios[0] - 0.1]

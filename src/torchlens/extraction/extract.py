@@ -11,7 +11,7 @@ from torch import nn
 
 from .._torch import graph_break
 from ..bundle.shards import DTYPES
-from ..errors import ArgumentError, near
+from ..errors import ArgumentError, named_arguments, near
 from .begin import announce, begin
 from .inputs import Given
 from .on_ray import extract_on_ray
@@ -22,6 +22,7 @@ from .store import Store
 
 
 @graph_break
+@named_arguments
 def extract(
     model: nn.Module | Callable[[], nn.Module],
     inputs: Any,

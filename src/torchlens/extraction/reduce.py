@@ -17,13 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import CodeType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import ArgumentError, near
+from ..errors import ArgumentError, named_arguments, near
 
 __all__ = [
     "cls", "flatten", "last_token", "max", "mean", "pca", "pool", "random_projection", "token",
@@ -314,3 +314,13 @@ def _code(code: CodeType) -> tuple[Any, ...]:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+for _reduction in (mean, max, flatten, token, last_token, pool, random_projection, pca):
+    _reduction.__init__ = named_arguments(_reduction.__init__, _reduction.__name__)  # type: ignore[method-assign]
+
+
+if not TYPE_CHECKING:  # a type checker is to know the names that there are
+
+    def __getattr__(name: str) -> Any:
+        raise AttributeError(f"tl.reduce has no {name!r}{near(name, __all__)}")

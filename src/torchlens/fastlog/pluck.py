@@ -13,7 +13,7 @@ from ..capture import rng
 from ..capture.arguments import model_arguments
 from ..capture.changes import between
 from ..capture.session import modules_of, run_traced
-from ..errors import ArgumentError, LayerNotFoundError, SeveralOutputsWarning, warn
+from ..errors import ArgumentError, LayerNotFoundError, SeveralOutputsWarning, named_arguments, warn
 from ..log.apply_selection import apply_selection
 from ..log.interventions import live_edits, run_before
 from ..log.model_log import ModelLog
@@ -25,6 +25,7 @@ from .recording import Record
 
 
 @graph_break
+@named_arguments
 def pluck(
     model: nn.Module,
     input_args: Any,

@@ -24,7 +24,7 @@ from ..capture.observer import Observer
 from ..capture.records import Trace
 from ..capture.session import modules_of, run_traced
 from ..capture.surroundings import EAGER
-from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError, warn
+from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError, named_arguments, warn
 from ..intervene.live import LiveEdits
 from ..log.interventions import live_edits, run_before
 from ..log.model_log import ModelLog
@@ -207,6 +207,7 @@ class Recorder:
     in every pass, chosen as in `keep_op`; nothing need be kept then.
     """
 
+    @partial(named_arguments, name="Recorder")
     def __init__(
         self,
         model: nn.Module,

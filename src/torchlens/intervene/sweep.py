@@ -19,7 +19,7 @@ from .._torch import call_with_grad, grad_scope, set_grad_enabled
 from ..capture.containers import reconstructed
 from ..capture.context import OpInProgress
 from ..capture.records import Value, values_in
-from ..errors import ArgumentError, DivergenceError, ReplayError
+from ..errors import ArgumentError, DivergenceError, ReplayError, named_arguments
 from ..graph.graph import Graph
 from ..notebook import in_notebook, progress_bar, show_inline, temporary_folder
 from ..replay.downstream import Downstream, Edits
@@ -116,6 +116,7 @@ def _cell(row: Effect) -> str:
     return row.site if row.index is None else f"{row.site}[{', '.join(map(str, row.index))}]"
 
 
+@named_arguments
 def sweep(
     base: Any,
     *,

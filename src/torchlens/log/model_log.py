@@ -15,7 +15,7 @@ from ..aliases import LAYER_ATTRIBUTES, MODEL_ATTRIBUTES, Aliased
 from ..capture.arguments import model_arguments
 from ..capture.records import Trace, Value
 from ..capture.submodule_run import trace_of
-from ..errors import ArgumentError, FidelityWarning, PassNeededError, warn
+from ..errors import ArgumentError, FidelityWarning, PassNeededError, named_arguments, warn
 from ..graph.graph import Graph
 from ..options import Options
 from ..selectors import Selection, Selector, is_selector, numbered
@@ -309,6 +309,7 @@ class ModelLog(ModelFacts, Tabular, Aliased):
 
     # ---- running it again -----------------------------------------------------------------------------------
 
+    @named_arguments
     def replay(self, from_layer: str | int | None = None, values: Mapping[str | int, Tensor] | None = None) -> Any:
         """Compute the operations again without the model's own code, and return what the model would return.
 
@@ -330,6 +331,9 @@ class ModelLog(ModelFacts, Tabular, Aliased):
         recorded. What it only prints is not compared.
         """
         given: dict[Value, Tensor | None] = {}
+        if isinstance(from_layer, Tensor):
+            inputs = ", ".join(f"{label!r}: ..." for label in self.input_layers)  # type: ignore[unreachable]
+            raise ArgumentError(f"from_layer names a layer; a new input is a value: log.replay(values={{{inputs}}})")
         if from_layer is not None:
             given[self._single(from_layer)] = None
         for key, tensor in (values or {}).items():
@@ -416,7 +420,7 @@ class ModelLog(ModelFacts, Tabular, Aliased):
 
     # ---- elsewhere ------------------------------------------------------------------------------------------
 
-    def draw(self, **drawing: Any) -> Path:
+    def draw(self, *path: Any, **drawing: Any) -> Path:
         """Draw the graph, write the picture and show it; returns the file's path.
 
         >>> log.draw(vis_outpath=folder / "graph.svg", vis_save_only=True).name
@@ -427,6 +431,8 @@ class ModelLog(ModelFacts, Tabular, Aliased):
         from ..draw.draw_options import DrawOptions
         from ..draw.show import draw
 
+        if path:
+            raise ArgumentError(f"options go by name: log.draw(vis_outpath={path[0]!r}, vis_save_only=True)")
         return draw(self, DrawOptions.checked(**drawing))
 
     def to_dot(self, **drawing: Any) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from types import GeneratorType
 from typing import Any
 
 from ..capture.modules import MODULE_BOUNDARY
@@ -24,6 +25,16 @@ def annotated(error: BaseException, log: ModelLog, inputs: list[Any]) -> BaseExc
         )
         if any(type(given).__module__ == "numpy" for given in inputs):
             error.add_note("torchlens: an input is a NumPy array; torch.from_numpy makes a tensor of it")
+        if any(isinstance(given, Iterator) for given in inputs):
+            kind = "generator" if any(isinstance(given, GeneratorType) for given in inputs) else "iterator"
+            error.add_note(
+                f"torchlens: an input is a {kind}; what goes to forward is a tensor, a list or tuple of inputs"
+            )
+        if len(inputs) > 1 and isinstance(error, TypeError) and "positional argument" in str(error):
+            error.add_note(
+                f"torchlens: {len(inputs)} inputs were given: a tuple or list is taken as that many arguments of "
+                "forward; one argument that is a tuple is given as [(a, b)]"
+            )
         if len(inputs) == 1 and isinstance(inputs[0], Mapping):
             error.add_note("torchlens: the only input is a dict; keyword arguments are given as input_kwargs")
     return error

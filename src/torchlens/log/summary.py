@@ -47,6 +47,7 @@ COLUMNS: dict[str, tuple[str, Callable[[ModelLog, ModuleLog], str]]] = {
 
 
 def summarize(log: ModelLog, columns: Sequence[str], depth: int | None) -> PrintedText:
+    columns = [columns] if isinstance(columns, str) else columns
     for name in columns:
         if name not in COLUMNS:
             raise ArgumentError(f"no column {name!r} (there are {', '.join(COLUMNS)}){near(name, COLUMNS)}")

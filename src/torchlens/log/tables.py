@@ -56,7 +56,7 @@ class Tabular:
         fc.weight,"[5, 5]"
         fc.bias,[5]
         """
-        names, rows = _table(self, columns)
+        names, rows = _table(self, columns, path)
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(names)
@@ -70,7 +70,7 @@ class Tabular:
         >>> log.buffers.to_json(columns=["address", "used_by"])
         '[{"address": "example_buffer", "used_by": ["mul_1_10"]}]'
         """
-        _, rows = _table(self, columns)
+        _, rows = _table(self, columns, path)
         return _written(json.dumps(rows, ensure_ascii=False), path)
 
     def to_parquet(self, path: Target, columns: Sequence[str] | None = None) -> None:
@@ -83,7 +83,7 @@ class Tabular:
             import pyarrow.parquet
         except ImportError as error:
             raise ImportError('to_parquet needs pyarrow: pip install "forwardlens[tables]"') from error
-        names, rows = _table(self, columns)
+        names, rows = _table(self, columns, path)
         arrays = [_arrow_array(pyarrow, [row[name] for row in rows]) for name in names]
         pyarrow.parquet.write_table(pyarrow.table(arrays, names=names), path)
 
@@ -97,7 +97,11 @@ def column_names(kind: type) -> tuple[str, ...]:
     return tuple(name for name in names if not name.startswith("_") and name not in _NO_COLUMNS)
 
 
-def _table(source: Tabular, columns: Sequence[str] | None) -> tuple[list[str], list[dict[str, Any]]]:
+def _table(
+    source: Tabular, columns: Sequence[str] | None, path: Target | None = None
+) -> tuple[list[str], list[dict[str, Any]]]:
+    if path is not None and not isinstance(path, (str, PathLike)):
+        raise ArgumentError(f"the first argument is a path; columns={path!r} chooses columns")
     records = list(source._table_records())
     columns = [columns] if isinstance(columns, str) else columns
     known = list(dict.fromkeys(name for kind in dict.fromkeys(map(type, records)) for name in column_names(kind)))

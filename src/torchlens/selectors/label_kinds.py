@@ -123,6 +123,8 @@ class Word(Kind):
                 return f"no layer or module {self.name!r}; it is a {kind}: log.{where}[{self.name!r}]"
         if self.name.isdecimal():
             return f"no layer or module {self.name!r}; a number is written without quotes: {int(self.name)}"
+        if self.name == "all":
+            return "no layer or module 'all'; '**' matches every one"
         hint = near_names(self.stem, graph) or "; print the log to see the names"
         return f"no layer or module {self.name!r}{hint}"
 
