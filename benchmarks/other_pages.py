@@ -27,7 +27,7 @@ from playwright.sync_api import TimeoutError
 
 from benchmarks import peers
 
-LIMIT = 90.0  # seconds for one graph in one viewer, from the model to everything open
+LIMIT = 75.0  # seconds for one graph in one viewer, from the model to everything open
 MOVE_LIMIT = 10.0  # seconds of dragging, and of turning the wheel
 UNFINISHED = f"did not finish in {LIMIT:.0f} s"
 

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from pathlib import Path
 
 import torch
@@ -85,6 +86,7 @@ def main(viewer: str, graph: str, folder: str, port: str) -> None:
     sys.setrecursionlimit(RECURSION)
     told, sys.stdout = sys.stdout, sys.stderr  # what tools print, from whatever thread, is no answer
     model, x = GRAPHS[graph][1]()
+    import_module(viewer.replace(" ", "_"))
     begin = time.process_time()
     pages = VIEWERS[viewer](model, x, Path(folder), int(port))
     first = next(pages)

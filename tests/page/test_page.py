@@ -347,6 +347,83 @@ def test_keyboard_only(opened: Opened, stack: tl.ModelLog) -> None:
     assert tab.run(SELECTED) == "module blocks.0, closed"
 
 
+def test_an_edge_says_what_flows_along_it(opened: Opened, stack: tl.ModelLog) -> None:
+    tab = opened(stack, "#depth=1")
+    one, other = tab.run(CENTRE, "input_1_0"), tab.run(CENTRE, "@blocks.0")
+    for share in (0.3, 0.5, 0.7):
+        tab.page.mouse.move(one["x"], one["bottom"] + share * (other["top"] - one["bottom"]))
+        if tab.page.is_visible("#tip"):
+            break
+    assert tab.page.inner_text("#tip") == "input_1_0 → @blocks.0\n3x8 float32"
+
+
+def test_mouse_on_the_graph_and_the_map(opened: Opened, stack: tl.ModelLog) -> None:
+    tab = opened(stack, "#depth=2")
+    camera = "() => { const { x, y, k } = torchlens.pane.camera; return [x, y, k]; }"
+    x, y, k = tab.run(camera)
+    tab.page.mouse.move(700, 500)
+    tab.page.mouse.down()
+    tab.page.mouse.move(650, 380, steps=3)
+    tab.page.mouse.up()
+    assert tab.run(camera) == pytest.approx([x + 50 / k, y + 120 / k, k])
+    tab.page.mouse.wheel(0, -200)
+    tab.page.wait_for_function(f"() => torchlens.pane.camera.k > {k}")
+    tab.page.click("#fit")
+    tab.page.mouse.move(700, 500)
+    tab.page.mouse.wheel(0, -2000)
+    tab.page.wait_for_function("() => !document.getElementById('minimap').classList.contains('whole')")
+    box = tab.page.locator("#minimap").bounding_box()
+    assert box is not None
+    tab.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] * 0.9)
+    middle = """() => {
+      const { camera, size, scene } = torchlens.pane;
+      return (camera.y + size.height / camera.k / 2) / scene.height;
+    }"""
+    assert tab.run(middle) == pytest.approx(0.9, abs=0.02)
+
+
+def test_the_way_between_two_by_mouse_and_by_keys(opened: Opened, stack: tl.ModelLog) -> None:
+    tab = opened(stack, "#depth=1&op=blocks.2")
+    lit = "() => torchlens.pane.litPlaces?.size ?? 0"
+    tab.page.focus("canvas.graph")
+    tab.key("p")
+    for _ in range(3):
+        tab.key("ArrowRight")
+    tab.key("p")
+    found = tab.run(lit)
+    assert found == 4 * 5 and tab.page.inner_text("#found") == "20 on the way"  # all of four blocks
+    tab.key("Escape")
+    assert tab.run(lit) == 0
+    tab.page.click("#fit")
+    for name, keys in (("@blocks.2", ()), ("@blocks.5", ("Shift",))):
+        at = tab.run(CENTRE, name)
+        for key in keys:
+            tab.page.keyboard.down(key)
+        tab.page.mouse.click(at["x"], at["y"])
+    assert tab.run(lit) == found
+
+
+def test_buffers_are_hidden_and_shown(opened: Opened) -> None:
+    class Scaled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm1d(4)
+            self.register_buffer("scale", torch.tensor(2.0))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.norm(x) * self.scale
+
+    tab = opened(tl.log_forward_pass(Scaled(), torch.rand(3, 4)))
+    tab.page.click("#menu-button")
+    shown = {}
+    for choice in ("meaningful", "always", "never"):
+        tab.page.select_option("#buffers", choice)
+        shown[choice] = tab.run(
+            "() => torchlens.pane.scene.shown.nodes.filter((node) => node.lines[0].text.startsWith('buffer')).length"
+        )
+    assert shown["meaningful"] == 1 < shown["always"] and shown["never"] == 0
+
+
 def test_what_a_screen_reader_is_told(opened: Opened, stack: tl.ModelLog) -> None:
     tab = opened(stack, "#depth=2&op=relu_1_3&colour=time")
     tree = tab.context.new_cdp_session(tab.page).send("Accessibility.getFullAXTree")["nodes"]

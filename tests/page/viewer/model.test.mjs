@@ -19,13 +19,13 @@ const model = {
     for (const place of found) for (const next of (forward ? children : parents)[place]) found.add(next);
     return found;
   },
-  strings: ["layer1.conv.weight", "net.py"],
+  strings: ["layer1.conv.weight", "net.py", "(2, 2)", "alpha", "", "0.5"],
   ops: {
     label: ["input_1", "conv2d_1_1", "relu_1_2", "add_1_3", "output_1"], type: ["input", "conv2d", "relu", "add", "output"],
     function: ["", "conv2d", "relu", "__add__", ""], address: ["x", "", "", "", ""], dtype: Array(5).fill("float32"),
     shape: ["1x3x8x8", "1x16x8x8", "1x16x8x8", "1x16x8x8", "1x16x8x8"], params: [[], [[0]], [], [], []], home: [-1, 1, 0, -1, -1],
     site: [-1, 0, 0, 0, -1], time: [0, 2e6, 5e5, 1e3, 0], bytes: [768, 4096, 4096, 4096, 4096], flops: [0, 55296, 1024, 1024, 0],
-    numel: [0, 448, 0, 0, 0], pass: [1, 1, 1, 1, 1], role: ["input", "op", "op", "op", "output"],
+    call: [[], [[4, 1], [4, 0, 2]], [[4, 1]], [[4, 1], [3, 0, 5]], []], numel: [0, 448, 0, 0, 0], pass: [1, 1, 1, 1, 1], role: ["input", "op", "op", "op", "output"],
   },
   calls: { parent: [-1, 0], module: [0, 1] }, modules: { class: ["Block", "Conv2d"] },
   frames: [[1, 10]], stacks: [[0]],
@@ -36,7 +36,7 @@ const model = {
 test("search by words and fields, joined by and", () => {
   const finds = {
     "relu": [2], "RELU": [2], "layer1": [1, 2], "type:conv2d": [1], "class:block": [1, 2], "class:conv": [1], "shape:16": [1, 2, 3, 4],
-    "shape:3x8": [0], "shape:6": [], "param:weight": [1], "file:net.py": [1, 2, 3], "time>1ms": [1], "time>=500us": [1, 2],
+    "shape:3x8": [0], "shape:6": [], "param:weight": [1], "arg:(2,2)": [1], "arg:alpha=0.5": [3], "arg:alpha": [3], "arg:=(": [], "arg:nothing": [], "file:net.py": [1, 2, 3], "time>1ms": [1], "time>=500us": [1, 2],
     "memory<1kb": [0], "flops=1024": [2, 3], "params>400": [1], "nan:true": [2, 3], "nan:false": [1], "layer1 type:relu": [2],
     "time>nonsense": [], "strange:field": [],
   };

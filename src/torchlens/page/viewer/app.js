@@ -30,6 +30,8 @@ export class App {
     this.active = 0;
     this.matches = [new Map(comparison.pairs), new Map(comparison.pairs.map(([a, b]) => [b, a]))];
     this.following = false;
+    /** where the way begins that is asked for by keys @type {number[]} */
+    this.pathFrom = [];
     /** @type {[number, number]} */
     this.apart = [0, 0];
     /** @type {(Promise<Uint8Array> | null)[]} */

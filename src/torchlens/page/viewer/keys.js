@@ -30,6 +30,7 @@ function actions(app) {
     "[": () => app.changeDepth(-1),
     u: () => pane.lightReach(false),
     d: () => pane.lightReach(true),
+    p: () => path(app),
     i: () => { pane.isolate(); app.refresh(); },
     n: () => app.searchBox.nextHit(1),
     N: () => app.searchBox.nextHit(-1),
@@ -58,9 +59,23 @@ function openSelected({ pane }) {
   else if (selection) pane.toggleGather(selection.place);
 }
 
+/** The way between two: from what is selected the first time to what is selected the second time. @param {App} app */
+function path(app) {
+  const { pane } = app;
+  const { selectedPlaces } = pane;
+  if (!selectedPlaces.length) return;
+  if (app.pathFrom.length) {
+    pane.lightPath(app.pathFrom, selectedPlaces);
+    app.pathFrom = [];
+  } else app.pathFrom = selectedPlaces;
+  byId("said").textContent = app.pathFrom.length ? "the way from here: select the other end, then press p" : `${pane.litPlaces?.size ?? 0} on the way`;
+  byId("found").textContent = byId("said").textContent;
+}
+
 /** @param {App} app */
 function escape(app) {
   const { pane } = app;
+  app.pathFrom = [];
   if (app.walk.isOn) app.walk.stop();
   pane.litPlaces = null;
   pane.hitPlaces = new Set();

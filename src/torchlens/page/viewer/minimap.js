@@ -17,10 +17,9 @@ export class Minimap {
       const pane = paneOf();
       const rect = canvas.getBoundingClientRect();
       const { width, height } = pane.size;
-      pane.camera.x = (event.clientX - rect.left) / this.scale - width / pane.camera.k / 2;
-      pane.camera.y = (event.clientY - rect.top) / this.scale - height / pane.camera.k / 2;
-      pane.repaint();
-      this.draw();
+      const { k } = pane.camera;
+      const x = (event.clientX - rect.left) / this.scale - width / k / 2;
+      pane.jumpTo({ k, x, y: (event.clientY - rect.top) / this.scale - height / k / 2 });
     };
     canvas.addEventListener("pointerdown", (event) => {
       canvas.setPointerCapture(event.pointerId);

@@ -8,7 +8,7 @@
 const UNITS = /** @type {Record<string, number>} */ ({
   s: 1e9, ms: 1e6, us: 1e3, "µs": 1e3, ns: 1, b: 1, kb: 1024, mb: 1024 ** 2, gb: 1024 ** 3, k: 1e3, m: 1e6, g: 1e9, t: 1e12,
 });
-export const FIELDS = ["type", "module", "class", "shape", "dtype", "function", "file", "param", "nan", "time", "memory", "flops", "params", "pass"];
+export const FIELDS = ["type", "module", "class", "shape", "dtype", "function", "file", "param", "arg", "nan", "time", "memory", "flops", "params", "pass"];
 
 /** The entries that a query finds, in order; null for an empty one. @param {Model} model @param {string} query @returns {number[] | null} */
 export function find(model, query) {
@@ -46,10 +46,11 @@ function field(model, name, text) {
   if (name === "type") return (place) => ops.type[place].toLowerCase().includes(text);
   if (name === "function") return (place) => ops.function[place].toLowerCase().includes(text);
   if (name === "dtype") return (place) => ops.dtype[place].toLowerCase().includes(text);
-  if (name === "module") return (place) => model.moduleOf(place).toLowerCase().startsWith(text) || model.moduleOf(place).toLowerCase().includes(text);
+  if (name === "module") return (place) => model.moduleOf(place).toLowerCase().includes(text);
   if (name === "class") return (place) => classesOf(model, place).some((each) => each.toLowerCase().includes(text));
   if (name === "shape") return (place) => shapeHas(ops.shape[place], text);
   if (name === "param") return (place) => ops.params[place].some((/** @type {number[]} */ param) => model.strings[param[0]].toLowerCase().includes(text));
+  if (name === "arg") return (place) => argumentsOf(model, place).some((each) => each.includes(text));
   if (name === "file") return (place) => fileOf(model, place).toLowerCase().includes(text);
   if (name === "nan") {
     const wanted = text !== "false";
@@ -65,6 +66,16 @@ function field(model, name, text) {
 function shapeHas(shape, text) {
   const wanted = text.replaceAll(",", "x").replaceAll("×", "x");
   return wanted.includes("x") ? shape.includes(wanted) : shape.split("x").includes(wanted);
+}
+
+/** What an entry was called with, but for tensors, without spaces: `dim=1`, `(2,2)`. @param {Model} model @param {number} place @returns {string[]} */
+function argumentsOf(model, place) {
+  return model.ops.call[place]
+    .filter((/** @type {number[]} */ argument) => argument.length > 2)
+    .map((/** @type {number[]} */ [name, , words]) => {
+      const text = model.strings[name] ? `${model.strings[name]}=${model.strings[words]}` : model.strings[words];
+      return text.replaceAll(" ", "").toLowerCase();
+    });
 }
 
 /** The classes of the modules around an entry. @param {Model} model @param {number} place */
