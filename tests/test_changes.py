@@ -154,13 +154,13 @@ assert run.trace.values[1].saved.equal(log[1].activation * 2)
             ),
             Edit(
                 "bundle/migrate.py",
-                "#: By the version that a step begins with.\n",
+                "#: Keyed by the version that a step migrates from.\n",
                 """def _from_3(tables):
     tables["module_calls"] = [[*row, 0] for row in tables["module_calls"]]
     return tables
 
 
-#: By the version that a step begins with.
+#: Keyed by the version that a step migrates from.
 """,
             ),
         ],

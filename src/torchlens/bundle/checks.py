@@ -1,4 +1,4 @@
-"""Reading what somebody else may have written: everything is checked before it is used."""
+"""Checks for untrusted data: everything in a file is checked before it is used."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ T = TypeVar("T")
 
 LARGEST = 2**62  # for any size, offset or count
 
-#: What Python raises on data of the wrong shape, where nobody has asked before.
+#: What Python raises on malformed data that no check has refused.
 MISFITS = (TypeError, ValueError, KeyError, IndexError, AttributeError, OverflowError, RuntimeError)
 
 
 @contextmanager
 def blaming(what: str) -> Iterator[None]:
-    """Turn whatever goes wrong with a piece of data into an error that names it."""
+    """Turn any error about a piece of data into a `BundleError` that names it."""
     try:
         yield
     except BundleError as error:
@@ -35,8 +35,7 @@ def each(what: str, rows: Any, decode: Callable[[Any], T]) -> list[T]:
     """Decode every row of a table."""
     found: list[T] = []
     with blaming(what):
-        if type(rows) is not list:
-            raise BundleError(f"a list was expected, not {_kind(rows)}")
+        as_list(rows)
     try:
         for row in rows:
             found.append(decode(row))
@@ -48,25 +47,30 @@ def each(what: str, rows: Any, decode: Callable[[Any], T]) -> list[T]:
 
 def integer(thing: Any, low: int = 0, high: int = LARGEST) -> int:
     if type(thing) is not int or not low <= thing <= high:
-        raise BundleError(f"an integer from {low} to {high} was expected, not {_kind(thing)}")
+        raise BundleError(f"expected an integer from {low} to {high}, not {_kind(thing)}")
     return thing
+
+
+def in_range(low: int, high: int = LARGEST) -> Callable[[Any], int]:
+    """A check for integers in a fixed range."""
+    return lambda thing: thing if type(thing) is int and low <= thing <= high else integer(thing, low, high)
 
 
 def number(thing: Any) -> float:
     if type(thing) not in (int, float):
-        raise BundleError(f"a number was expected, not {_kind(thing)}")
+        raise BundleError(f"expected a number, not {_kind(thing)}")
     return float(thing)
 
 
 def text(thing: Any) -> str:
     if type(thing) is not str:
-        raise BundleError(f"a string was expected, not {_kind(thing)}")
+        raise BundleError(f"expected a string, not {_kind(thing)}")
     return thing
 
 
 def flag(thing: Any) -> bool:
     if type(thing) is not bool:
-        raise BundleError(f"true or false was expected, not {_kind(thing)}")
+        raise BundleError(f"expected true or false, not {_kind(thing)}")
     return thing
 
 
@@ -74,33 +78,38 @@ def optional(check: Callable[[Any], T], thing: Any) -> T | None:
     return None if thing is None else check(thing)
 
 
-def listed(check: Callable[[Any], T], thing: Any) -> list[T]:
+def as_list(thing: Any) -> list[Any]:
+    """A list whose members are checked later."""
     if type(thing) is not list:
-        raise BundleError(f"a list was expected, not {_kind(thing)}")
-    return [check(member) for member in thing]
+        raise BundleError(f"expected a list, not {_kind(thing)}")
+    return thing
+
+
+def listed(check: Callable[[Any], T], thing: Any) -> list[T]:
+    return [check(member) for member in as_list(thing)]
 
 
 def named(check: Callable[[Any], T], thing: Any) -> dict[str, T]:
     if type(thing) is not dict:
-        raise BundleError(f"a JSON object was expected, not {_kind(thing)}")
+        raise BundleError(f"expected a JSON object, not {_kind(thing)}")
     return {name: check(member) for name, member in thing.items()}
 
 
 def one_of(allowed: Iterable[str], thing: Any) -> str:
     if type(thing) is not str or thing not in allowed:
-        raise BundleError(f"unknown: {_kind(thing)}")
+        raise BundleError(f"expected one of the known names, not {_kind(thing)}")
     return thing
 
 
 def at(table: Sequence[T], index: Any) -> T:
-    """The row with this number; Python itself would accept negative ones."""
+    """The row with this number. Python's own indexing would accept negative numbers."""
     return table[integer(index, 0, len(table) - 1)]
 
 
 def sizes(thing: Any, low: int = 0) -> tuple[int, ...]:
     """Shapes and strides."""
     if type(thing) is not list or len(thing) > 64:
-        raise BundleError(f"a short list of sizes was expected, not {_kind(thing)}")
+        raise BundleError(f"expected a short list of sizes, not {_kind(thing)}")
     return tuple([integer(size, low) for size in thing])
 
 
@@ -115,7 +124,7 @@ def parse(data: bytes, what: str) -> Any:
         return json.loads(data.decode("utf-8"), parse_constant=_no_constant)
     except RecursionError:
         raise BundleError(f"{what} is nested too deeply") from None
-    except ValueError as error:  # also what is no UTF-8
+    except ValueError as error:  # invalid UTF-8 included
         hint = "; it looks like a pickle, which is never read" if data[:1] == b"\x80" else ""
         raise BundleError(f"{what} is not JSON ({str(error)[:200]}){hint}") from None
 

@@ -1,4 +1,4 @@
-"""A trace from its tables, which encode.py wrote, or somebody who means harm."""
+"""Decode a trace from its tables, which encode.py wrote, or an attacker."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from ..capture.rng import Seed
 from ..capture.tensor_memory import version_of
 from ..errors import BundleError
 from ..intervene.edit_data import from_data
-from .checks import blaming, each, flag, integer, listed, named, optional, text
-from .column_kinds import OUTPUTS, from_row
+from .checks import as_list, at, blaming, each, flag, integer, listed, named, optional, text
+from .column_kinds import row_reader
 from .columns import (
     NAMES_IN_FILES,
     PLAIN,
@@ -50,8 +50,7 @@ from .tensors import TensorTable
 
 T = TypeVar("T")
 
-#: What a value keeps, given the number of a tensor and, for a parameter, whether it requires grad: the tensor, or a
-#: handle.
+#: Returns what a value keeps, the tensor or a handle, given the tensor's number and a parameter's `requires_grad`.
 Kept = Callable[[int, "bool | None"], "Tensor | Stored"]
 
 
@@ -62,7 +61,7 @@ def read_tables(tables: Tables, tensors: TensorTable, kept: Kept, trust: bool = 
 
 
 class RecordDecoder:
-    """Turns rows into records. Each column is checked by its kind; what columns say together is checked here."""
+    """Turns rows into records. Each column is checked by its kind; combinations of columns are checked here."""
 
     def __init__(self, tables: Tables, tensors: TensorTable, kept: Kept, trust: bool) -> None:
         if type(tables) is not dict:
@@ -78,12 +77,13 @@ class RecordDecoder:
         self.params: list[Value] = []
         self.python: PythonDecoder = PythonDecoder(self.values, self.params, objects, self._tensor)
         self.states: list[Any] = self._each("states", self._state)
+        self._row_readers: dict[type, Callable[[Any], dict[str, Any]]] = {}
 
     def _each(self, name: str, decode: Callable[[Any], Any]) -> list[Any]:
         return each(name, self.tables[name], decode)
 
     def kept_tensor(self, index: Any, requires_grad: bool | None = None) -> Tensor | Stored | None:
-        """The tensor with this number, or a handle; None if it is lost."""
+        """The tensor with this number, or a handle; None if it is damaged or missing."""
         number = integer(index, 0, len(self.tensors) - 1)
         return self.kept(number, requires_grad) if self.tensors.is_whole(number) else None
 
@@ -146,7 +146,7 @@ class RecordDecoder:
 
     def _value(self, data: Any, is_param: bool = False) -> Value:
         row = ValueRow(*data)
-        value = Value(index=-1, kept=None, **from_row(row, self))
+        value = Value(index=-1, kept=None, **self._fields(row))
         if (row.role in ("op", "update", "output")) != (row.call >= 0) or (row.role == "param") != is_param:
             raise BundleError(f"a value of role {row.role!r} with call {row.call}")
         if row.tensor is not None:
@@ -167,7 +167,7 @@ class RecordDecoder:
         self.node_count: int = len(tables["nodes"])
         nodes = each("nodes", tables["nodes"], self._record(AutogradNode, NodeRow))
         if any(step.node >= len(nodes) for each_pass in steps for step in each_pass):
-            raise BundleError("a backward pass came through a node that is not there")
+            raise BundleError("a backward pass refers to a graph node that does not exist")
         found: list[dict[int, dict[int, Any]]] = [{}, {}]
         for name, into in zip(("received", "transformed"), found, strict=True):
             for index, which, gradient in tables[name]:
@@ -179,32 +179,39 @@ class RecordDecoder:
 
     def _call(self, data: Any, number_of: int) -> Call:
         row = CallRow(*data)
-        results = OUTPUTS.read(row.outputs, self)
+        results = [at(self.values, output) for output in listed(integer, row.outputs)]
         if not results or any(value.call != number_of for value in results):
-            raise BundleError("its outputs are none, or those of another call")
-        self.python.limit = min(value.index for value in results)  # what came later is not among its arguments
-        return Call(**from_row(row, self))
+            raise BundleError("it has no outputs, or those of another call")
+        self.python.limit = min(value.index for value in results)  # its arguments came before its results
+        return Call(**self._fields(row))
 
     def _module_call(self, data: Any, number_of: int) -> ModuleCall:
         call = ModuleCall.__new__(ModuleCall)
-        for name, field in from_row(ModuleCallRow(*data), self).items():
+        for name, field in self._fields(ModuleCallRow(*data)).items():
             setattr(call, name, field)
         if call.parent >= number_of:
-            raise BundleError(f"it was made in module call {call.parent}, which came later")
+            raise BundleError(f"its parent is module call {call.parent}, which comes later")
         return call
 
     def _record(self, kind: Callable[..., T], row: Callable[..., Any]) -> Callable[[Any], T]:
-        """What makes a record of a row."""
-        return lambda data: kind(**from_row(row(*data), self))
+        """A function from a row to its record."""
+        return lambda data: kind(**self._fields(row(*data)))
+
+    def _fields(self, row: Any) -> dict[str, Any]:
+        """The fields of a record, by name, from its row."""
+        read = self._row_readers.get(type(row))
+        if read is None:
+            read = self._row_readers[type(row)] = row_reader(type(row), self)
+        return read(row)
 
     def _intervention(self, row: Any) -> Intervention:
         site, edit = row
         return Intervention(text(site), from_data(self.python.decode(edit)))
 
     def values_of(self, data: Any) -> tuple[Value, ...]:
-        values = tuple(self.python.decode_all(listed(_anything, data)))
+        values = tuple(self.python.decode_all(as_list(data)))
         if any(type(value) is not Value for value in values):
-            raise BundleError("a reference to a value of the log was expected")
+            raise BundleError("expected a reference to a value of the log")
         return values
 
     def _seed(self, seed: Any, encoded: Any) -> int:
@@ -220,7 +227,3 @@ class RecordDecoder:
         for device, dtype in autocast:
             text(device), dtype.itemsize
         return flag(grad), flag(inference), tuple(autocast)
-
-
-def _anything(thing: Any) -> Any:
-    return thing

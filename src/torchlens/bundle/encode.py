@@ -1,4 +1,4 @@
-"""A trace to tables of plain data. Rows refer to each other by number, as the records themselves do.
+"""Encode a trace as tables of plain data. Rows refer to each other by number, as the records themselves do.
 
 columns.py says which columns a row has and how each field is written; a test makes sure that none is forgotten.
 """
@@ -21,7 +21,7 @@ from ..capture.rng import Seed
 from ..capture.versions import versions_of
 from ..errors import BundleError
 from ..intervene.edit_data import to_data
-from .column_kinds import to_row
+from .column_kinds import row_writer
 from .columns import (
     NAMES_IN_FILES,
     PLAIN,
@@ -66,25 +66,29 @@ class RecordEncoder:
         self.functions: Table = Table(function_row)
         self.states: Table = Table(self.python.encode)
         self.places: PlaceEncoder = PlaceEncoder()
+        self._row_writers: dict[type, Callable[..., Any]] = {}
 
     def row(self, kind: type[AnyRow], record: Any, **given: Any) -> AnyRow:
         """The row of a record."""
-        row: AnyRow = to_row(kind, record, self, **given)
+        write = self._row_writers.get(kind)
+        if write is None:
+            write = self._row_writers[kind] = row_writer(kind, self)
+        row: AnyRow = write(record, **given)
         return row
 
     # ---- tensors --------------------------------------------------------------------------------------------
 
     def value(self, value: Value, tensor: int | None = None, transformed: Any = None) -> ValueRow:
-        """A value's row, with the number of the tensor that was kept of it and the row of what was made of it."""
+        """A value's row, given the number of its tensor and the row of what `activation_postfunc` returned for it."""
         known = _facts_of_nothing(value.kept) if isinstance(value.kept, UninitializedTensorMixin) else value.facts
         facts = None if value.index < 0 else self.facts.number(known)
         saved = value.saved if value.role == "param" else None
-        parameter = saved.requires_grad if isinstance(saved, Parameter) else None
+        parameter = saved.requires_grad if saved is not None and isinstance(saved, Parameter) else None
         kept = {"tensor": tensor, "parameter": parameter, "transformed": transformed}
         return self.row(ValueRow, value, facts=facts, **kept)
 
     def foresee(self) -> int:
-        """See which memory the tensors share before any is stored; return about how many pieces there will be."""
+        """Find out which storages the tensors share, before any is stored; return about how many there will be."""
         for value in (*self.trace.values, *self.trace.params):
             tensor = self._wanted(value)
             if tensor is not None:
@@ -94,10 +98,11 @@ class RecordEncoder:
         return self.tensors.pieces + others + 8
 
     def keep(self, value: Value) -> tuple[int | None, Any]:
-        """Store what was kept of a value and what was made of it; return the number of the one and the row of the
-        other."""
+        """Store a value's tensor and its transformed result; return the tensor's number and the result's row."""
         tensor = self._wanted(value)
         made = fetched(value.transformed) if self.activations else None
+        if tensor is None and made is None:
+            return None, None
         name = ".".join(filter(None, (value.role, str(value.index), value.address)))
         with self._naming(value):
             number = None if tensor is None else self.tensors.add(tensor, name)
@@ -135,12 +140,12 @@ class RecordEncoder:
 
 
 def _facts_of_nothing(tensor: Any) -> Facts:
-    """A lazy module's parameter or buffer is nothing yet."""
+    """An uninitialized parameter or buffer of a lazy module has no shape yet."""
     return torch.Size(()), tensor.dtype, tensor.device
 
 
 def write_tables(encoder: RecordEncoder, keep: Callable[[Value], tuple[int | None, Any]]) -> Tables:
-    """The whole trace as tables. `keep` stores what was kept of a value and what was made of it."""
+    """The whole trace as tables. `keep` stores a value's tensor and its transformed result."""
     trace = encoder.trace
     tables = plain_tables(encoder)
     tables["values_kept"] = trace.values_kept and encoder.activations
@@ -164,7 +169,7 @@ def write_tables(encoder: RecordEncoder, keep: Callable[[Value], tuple[int | Non
 
 
 def plain_tables(encoder: RecordEncoder) -> Tables:
-    """What is known of a forward pass before it begins, or apart from its records."""
+    """The tables that are known before the forward pass begins."""
     trace = encoder.trace
     tables: Tables = {NAMES_IN_FILES.get(name, name): getattr(trace, name) for name in PLAIN}
     tables["warnings"] = [clean(warning) for warning in trace.warnings]
@@ -189,7 +194,7 @@ def _left_out(encoder: RecordEncoder) -> Iterable[str]:
 
 
 def shared_tables(encoder: RecordEncoder) -> Tables:
-    """What the rows of the other tables refer to."""
+    """The tables that rows of other tables refer to."""
     return {
         "facts": encoder.facts.rows,
         "functions": encoder.functions.rows,

@@ -1,8 +1,8 @@
 """Python values to and from JSON.
 
-What JSON has is written as it is; everything else is a list that begins with a tag: `["tuple", 1, 2]`. What has no tag
-(an object of the user's) is written as its class and its repr, and loaded as a `SavedObject` that shows these.
-Only what the model returned keeps its structure: objects with tensors in them are written with their members and
+JSON's own types are written as they are; everything else is a list that begins with a tag: `["tuple", 1, 2]`. An object
+without a tag (of a user's class) is written as its class and repr, and loaded as a `SavedObject` that shows these.
+Only the model's output keeps its structure: objects with tensors in them are written with their members and
 attributes, and loaded as the classes of capture/restored.py.
 """
 
@@ -33,6 +33,7 @@ from ..capture.restored import (
 )
 from ..errors import BundleError
 from .checks import at, flag, integer, one_of, sizes, text
+from .rows import plain_sizes
 from .tensors import torch_constants
 
 _DEEPEST = 100
@@ -48,14 +49,14 @@ _SMALL = 1 << 16  # bytes of an array that is written into the JSON itself
 
 
 class PythonEncoder:
-    """Encodes arguments. `store` stores a tensor and gives its number."""
+    """Encodes arguments. `store` stores a tensor and returns its number."""
 
     def __init__(self, store: Callable[[Tensor], int]) -> None:
         self._store = store
         self.arrays = True  # are they wanted?
         self.objects: list[list[str]] = []
         self._known: dict[Any, int] = {}
-        self._alive: list[Any] = []  # so that no id is used twice
+        self._alive: list[Any] = []  # so that no id is reused
         self._open: set[int] | None = None  # objects that are being encoded, if with their structure
         self._records = 0
 
@@ -100,7 +101,7 @@ class PythonEncoder:
         return [self.encode(thing, depth) for thing in things]
 
     def _record(self, thing: Any, opened: set[int], depth: int) -> list[Any] | None:
-        """An object with values in it, with its members and attributes; None for any other, or one inside itself."""
+        """An object that holds values, with members and attributes; None for any other, and for one inside itself."""
         if id(thing) in opened or self._records > _MOST_RECORDS or not holds(thing, Value, {}):
             return None
         opened.add(id(thing))
@@ -140,13 +141,13 @@ class PythonEncoder:
         return ["large array", array.dtype.str, list(array.shape), stored]
 
     def _plain_tensor(self, tensor: Tensor, depth: int) -> Any:
-        """Not one of the model's: the state of a random generator, part of what a user's function returned."""
+        """A tensor that is not a value of the trace: a random generator's state, part of a user function's result."""
         if tensor.dtype is torch.uint8 and tensor.dim() == 1 and tensor.numel() <= _SMALL:
             return ["tensor", self.encode(tensor.numpy(), depth)]
         return ["large tensor", self._store(tensor)]
 
     def _object(self, thing: Any) -> list[Any]:
-        """Equal objects stay equal: which calls are passes of one layer depends on it."""
+        """Equal objects get one number: grouping calls into layers depends on their equality."""
         try:
             key: Any = (type(thing), thing)
             number = self._known.get(key)
@@ -161,7 +162,7 @@ class PythonEncoder:
 
 
 def _is_special(name: str) -> bool:
-    """Python itself asks for such names."""
+    """Is it a name that Python itself looks up?"""
     return name.startswith("__") and name.endswith("__")
 
 
@@ -173,7 +174,7 @@ def _described(thing: Any) -> list[str]:
     kind = type(thing)
     try:
         description = repr(thing)
-    except Exception as error:  # the user's own repr
+    except Exception as error:  # from the user's __repr__
         description = f"<{kind.__name__}, whose repr raised {type(error).__name__}>"
     description = description if len(description) <= 300 else description[:300] + "..."
     return [f"{kind.__module__}.{kind.__qualname__}", description.encode("utf-8", "replace").decode()]
@@ -183,16 +184,11 @@ def _dict(encoder: PythonEncoder, thing: Mapping[Any, Any], depth: int) -> list[
     return ["dict", *([encoder.encode(key, depth), encoder.encode(member, depth)] for key, member in thing.items())]
 
 
-def _plain_sizes(sizes: Iterable[Any]) -> list[int]:
-    """The size of a jagged dimension is only a symbol."""
-    return [size if type(size) is int else -1 for size in sizes]
-
-
 def _layout(encoder: PythonEncoder, layout: MemoryLayout, depth: int) -> list[Any]:
     return [
         "layout",
-        _plain_sizes(layout.size),
-        _plain_sizes(layout.stride),
+        plain_sizes(layout.size),
+        plain_sizes(layout.stride),
         layout.offset,
         layout.itemsize,
         layout.conj,
@@ -215,7 +211,7 @@ _ENCODE: dict[type, Callable[[PythonEncoder, Any, int], Any]] = {
     Counter: _dict,
     NotRebuilt: lambda encoder, thing, depth: ["not rebuilt", thing.reason.encode("utf-8", "replace").decode()],
     type(...): lambda encoder, thing, depth: ["..."],
-    torch.Size: lambda encoder, thing, depth: ["size", *_plain_sizes(thing)],
+    torch.Size: lambda encoder, thing, depth: ["size", *plain_sizes(thing)],
     torch.device: lambda encoder, thing, depth: ["device", str(thing)],
     np.ndarray: PythonEncoder._array,
     Tensor: PythonEncoder._plain_tensor,
@@ -226,7 +222,7 @@ _ENCODE: dict[type, Callable[[PythonEncoder, Any, int], Any]] = {
 
 
 class PythonDecoder:
-    """Decodes arguments. Values are looked up among those given, and only among the first `limit` of them."""
+    """Decodes arguments. References to values may point to the first `limit` of them only."""
 
     def __init__(
         self,
@@ -240,7 +236,7 @@ class PythonDecoder:
         self.objects = objects
         self.tensor = tensor
         self._classes: dict[Any, type] = {}
-        self.limit = len(values)  # what a call takes must have been there before it: otherwise there would be cycles
+        self.limit = len(values)  # arguments must exist before their call: otherwise the graph could have cycles
 
     def decode(self, data: Any, depth: int = 0) -> Any:
         if type(data) is not list:
@@ -272,14 +268,14 @@ class PythonDecoder:
         type_name, names, *held = data
         fields = tuple([_attribute(name) for name in names])
         if len(fields) != len(held):
-            raise BundleError("a named tuple has a name for each member")
+            raise BundleError("a named tuple must have one name for each member")
         return self._class(SavedNamedTuple, type_name, fields)(*self.decode_all(held, depth))
 
     def _record(self, data: list[Any], depth: int) -> Any:
         type_name, kind, held, own = data
         make = self._class(_RECORDS[one_of(_RECORDS, kind)], type_name)
         if kind == "object" and held:
-            raise BundleError("an object has attributes, and no members")
+            raise BundleError("an object must have attributes, not members")
         found = (
             make() if kind == "object" else make(self._dict(held, depth) if kind == "dict" else self.decode_all(held))
         )
@@ -328,7 +324,7 @@ def _attribute(name: Any) -> str:
 
 def _numpy_type(name: Any) -> np.dtype[Any]:
     if not _NUMPY_TYPE.fullmatch(text(name)):
-        raise BundleError(f"no NumPy type {name[:40]!r}")
+        raise BundleError(f"NumPy has no type {name[:40]!r}")
     found: np.dtype[Any] = np.dtype(name)
     return found
 

@@ -1,4 +1,4 @@
-"""What other rows refer to by number, to and from rows: shapes and types, functions. Equal ones are stored once."""
+"""Rows that other rows refer to by number: facts (shape, dtype, device) and functions. Equal ones are stored once."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .trust import careful
 
 Tables = dict[str, Any]
 
-#: What stands in a log without a call.
+#: Functions that stand for no torch call.
 _SYNTHETIC = {f.name: f for f in (OUTPUT, ALIAS_UPDATE, IMPLICIT_VIEW, WRAP, UNWRAP, EDIT, UNEDITED)}
 
 
 class Table:
-    """Rows without repetition: what is equal is stored once and has one number."""
+    """Rows without repetition: equal things get one row and one number."""
 
     def __init__(self, encode: Callable[[Any], Any]) -> None:
         self.rows: list[Any] = []
@@ -41,7 +41,7 @@ class Table:
 
 
 def clean(name: str) -> str:
-    """A text that UTF-8 can hold; names of files need not be one."""
+    """A string that UTF-8 can encode; file names may not be."""
     return name.encode("utf-8", "replace").decode()
 
 
@@ -54,7 +54,7 @@ def facts_row(facts: Facts) -> list[Any]:
 
 
 def plain_sizes(shape: Iterable[Any]) -> list[int]:
-    """The size of a jagged dimension is only a symbol."""
+    """Sizes as integers: -1 for that of a jagged dimension, which is only a symbol."""
     return [size if type(size) is int else -1 for size in shape]
 
 
