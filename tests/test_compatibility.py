@@ -60,7 +60,7 @@ def types(log: tl.ModelLog) -> list[str]:
     return [op.layer_type for op in log if not op.is_input_layer and not op.is_output_layer]
 
 
-UNSEEN = r"a tensor of shape \(3, 4\), used at .*test_compatibility.py:\d+, was computed by something that could not be"
+UNSEEN = r"a tensor of shape \(3, 4\), used at .*test_compatibility.py:\d+, was computed by code that can't be"
 
 
 def sound(model: nn.Module, *inputs: Any, verified: bool | None = True, stance: str = "default") -> tl.ModelLog:
@@ -136,7 +136,7 @@ def test_a_log_in_compiled_code_is_a_graph_break() -> None:
         compiled = torch.compile(logged, backend="eager")
         assert torch.equal(compiled(x), logged(x)) and torch.equal(compiled(x + 1), logged(x + 1))
     if torch_is_at_least("2.6"):
-        with pytest.raises(tl.ArgumentError, match="torch.compiler.disable before that function"):
+        with pytest.raises(tl.ArgumentError, match="decorate that function with @torch.compiler.disable"):
             torch.compile(recorded, backend="eager")(x)
         recorded(x)
     assert torch.equal(torch.compile(model, backend="eager")(x), model(x))
@@ -912,7 +912,7 @@ def test_numpy_writes() -> None:
         y.numpy()[0] = 7
         return y + 1
 
-    with pytest.warns(tl.FidelityWarning, match="was overwritten by something that could not be seen"):
+    with pytest.warns(tl.FidelityWarning, match="was overwritten by code that can't be observed"):
         log = tl.log_forward_pass(Model(forward), rows())
     assert types(log) == ["mul", "aliasupdate", "add"] and not log.validate()
     assert torch.equal(log["mul"].activation, rows() * 2)  # type: ignore[arg-type]
@@ -944,7 +944,7 @@ def test_memory_of_numpy() -> None:
         array += 1
         return y * held
 
-    with pytest.warns(tl.FidelityWarning, match="was overwritten by something that could not be seen"):
+    with pytest.warns(tl.FidelityWarning, match="was overwritten by code that can't be observed"):
         log = tl.log_forward_pass(Model(forward), rows())
     assert types(log) == ["source", "add", "aliasupdate", "mul"] and not log.validate()
     assert torch.equal(log["output_1"].activation, rows())  # type: ignore[arg-type]
@@ -1069,7 +1069,7 @@ def test_custom_operators_that_lie() -> None:
         y = x * 2
         return torch.ops.compatibility.liar(y) + y
 
-    with torch.no_grad(), pytest.warns(tl.FidelityWarning, match="overwritten by something that could not be seen"):
+    with torch.no_grad(), pytest.warns(tl.FidelityWarning, match="overwritten by code that can't be observed"):
         log = tl.log_forward_pass(Model(forward), rows())
     assert torch.equal(log["mul"].activation, rows() * 2)  # type: ignore[arg-type]
     assert not log.validate()

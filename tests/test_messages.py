@@ -118,16 +118,19 @@ def two(output: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     ("ask", "says"),
     [
-        (lambda log, x: tl.pluck(Net(), "fc", x), r"layers: .*pluck\(model, input, layers\)"),
-        (lambda log, x: tl.sweep(Net(), sites="fc", edit=0.0, metric=torch.sum), "tl.sweep takes a log, not .* Net"),
-        (lambda log, x: tl.sweep(log, sites="fc", edit=0.0, metric="acc"), "metric is a function of .* not 'acc'"),
-        (lambda log, x: tl.sweep(log, sites="fc", edit=0.0, metric=two), "metric 'two' gives .*Tensor.* not a number"),
+        (lambda log, x: tl.pluck(Net(), "fc", x), r"layers .*pluck\(model, input, layers\)"),
+        (lambda log, x: tl.sweep(Net(), sites="fc", edit=0.0, metric=torch.sum), "tl.sweep takes a log, .* not Net"),
+        (lambda log, x: tl.sweep(log, sites="fc", edit=0.0, metric="acc"), "metric must be a function of .* not 'acc'"),
+        (
+            lambda log, x: tl.sweep(log, sites="fc", edit=0.0, metric=two),
+            "metric 'two' returned .*Tensor.* not a number",
+        ),
         (
             lambda log, x: tl.log_forward_pass(Net(), x, interventions={"fc": tl.edits.zero(units=[7])}),
             r"zero\(units=\[7\]\) does not fit a tensor of shape \(5, 2\), which has units 0 to 1",
         ),
-        (lambda log, x: log.draw(vis_gather="no"), "vis_gather is True or False, not 'no'"),
-        (lambda log, x: log.draw(vis_fold_repeats=3), "vis_fold_repeats is True or False, not 3"),
+        (lambda log, x: log.draw(vis_gather="no"), "vis_gather must be True or False, not 'no'"),
+        (lambda log, x: log.draw(vis_fold_repeats=3), "vis_fold_repeats must be True or False, not 3"),
     ],
 )
 def test_wrong_arguments(log: tl.ModelLog, ask: Callable[..., Any], says: str) -> None:

@@ -185,7 +185,7 @@ def test_what_only_the_graph_decides_is_refused_while_the_model_runs(
         with pytest.raises(tl.LayerNotFoundError, match=r"nothing is chosen by ~tl.any_of\('\*_\*_\*'\)"):
             tl.log_forward_pass(model, X, layers_to_save=selector)
         return
-    with pytest.raises(tl.ArgumentError, match="only when the whole graph is known"):
+    with pytest.raises(tl.ArgumentError, match="only after the run, when the whole graph is known"):
         record(model, X, keep_op=selector)
 
 
@@ -361,7 +361,7 @@ def test_what_can_not_choose(model: nn.Module, full: tl.ModelLog) -> None:
         tl.all_of()
     with pytest.raises(tl.LayerNotFoundError, match="the class Conv2d: the model has no such module"):
         full.select(nn.Conv2d)
-    with pytest.raises(tl.ArgumentError, match="returns True or False, not 1"):
+    with pytest.raises(tl.ArgumentError, match="must return True or False, but returned 1"):
         record(model, X, keep_op=tl.all_of("linear_?", lambda ctx: 1))
 
 

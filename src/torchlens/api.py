@@ -221,7 +221,7 @@ def show_model_graph(
 
     options = _picture(show_model_graph, vis_mode, drawing, model)
     if options is None:
-        raise ArgumentError('vis_mode is "unrolled" or "rolled": with "none" there is nothing to draw')
+        raise ArgumentError('vis_mode must be "unrolled" or "rolled"; with "none" there is nothing to draw')
     return draw(get_model_metadata(model, input_args, input_kwargs, random_seed=random_seed), options)
 
 

@@ -113,7 +113,7 @@ def _show(given: argparse.Namespace) -> int:
     drawing = {"vis_mode": given.mode, "vis_direction": given.direction, "vis_theme": given.theme}
     if given.out is not None:
         if Path(given.out).suffix[1:] not in ("", *FORMATS):
-            raise ArgumentError(f"--out {given.out}: the file ends in {endings_in_words(dotted=True)}")
+            raise ArgumentError(f"--out {given.out}: the file must end in {endings_in_words(dotted=True)}")
         drawing |= {"vis_outpath": given.out, "vis_save_only": True}
     saved = _saved(given)
     if saved is not None:
@@ -336,7 +336,7 @@ def _literal(text: str) -> tuple[str, Any]:
         return name, ast.literal_eval(value)
     except (ValueError, SyntaxError):
         raise ArgumentError(
-            f"--arg {text}: the value is a number, a string in quotes, True, None, a list, ...; "
+            f"--arg {text}: the value must be a Python literal: a number, a string in quotes, True, None, a list, ...; "
             f"for a string, write --arg \"{name}='{value}'\""
         ) from None
 
@@ -355,10 +355,12 @@ def _facts(text: str) -> tuple[list[int], torch.dtype]:
     """
     shape, _, name = text.partition(":")
     if not re.fullmatch(r"\d+(,\d+)*", shape, re.ASCII):
-        raise ArgumentError(f"{text!r} is not a shape: sizes with commas, and a type if it is not float32: 1,128:int64")
+        raise ArgumentError(
+            f"{text!r} is not a shape: give sizes with commas, and a dtype if it is not float32, as in 1,128:int64"
+        )
     dtypes = {name: dtype for name, dtype in vars(torch).items() if isinstance(dtype, torch.dtype)}
     if (name or "float32") not in dtypes:
-        raise ArgumentError(f"{text!r}: torch has no type {name!r}{near(name, dtypes)}")
+        raise ArgumentError(f"{text!r}: torch has no dtype {name!r}{near(name, dtypes)}")
     return [int(size) for size in shape.split(",")], dtypes[name or "float32"]
 
 
@@ -368,7 +370,7 @@ def _random(shape: list[int], dtype: torch.dtype) -> Tensor:
             return torch.rand(shape, dtype=dtype if dtype.is_complex else None).to(dtype)
         return torch.randint(0, 2, shape).to(dtype)
     except (RuntimeError, NotImplementedError) as error:  # no memory for it, or a type that has no numbers
-        raise ArgumentError(f"no input of shape {shape} and {dtype}: {str(error).splitlines()[0]}") from None
+        raise ArgumentError(f"can't make an input of shape {shape} and {dtype}: {str(error).splitlines()[0]}") from None
 
 
 @contextmanager

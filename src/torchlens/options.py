@@ -37,17 +37,17 @@ class Options:
         given["layers_to_save"] = _layers(given.get("layers_to_save", "all"))
         seed = given.get("random_seed")
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int)):
-            raise ArgumentError(f"random_seed is an int or None, not {seed!r}")
+            raise ArgumentError(f"random_seed must be an int or None, not {seed!r}")
         postfunc = given.get("activation_postfunc")
         if postfunc is not None and not callable(postfunc):
-            raise ArgumentError(f"activation_postfunc is a function of a tensor, not {postfunc!r}")
+            raise ArgumentError(f"activation_postfunc must be a function of a tensor, not {postfunc!r}")
         if not given.get("save_raw_activation", True) and postfunc is None:
-            raise ArgumentError("save_raw_activation=False leaves nothing to save without an activation_postfunc")
+            raise ArgumentError("save_raw_activation=False needs an activation_postfunc, or nothing would be saved")
         if given.get("output_device") is not None:
             given["output_device"] = _device(given["output_device"])
         dtype = given.get("output_dtype")
         if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-            raise ArgumentError(f"output_dtype is a floating point type such as torch.float16, not {dtype!r}")
+            raise ArgumentError(f"output_dtype must be a floating point type such as torch.float16, not {dtype!r}")
         _check_streaming(given)
         wanted = given.get("save_gradients", False)
         given["save_gradients"] = _gradients(wanted)
@@ -93,7 +93,8 @@ def _check_streaming(given: dict[str, Any]) -> None:
             raise ArgumentError("save_activations_to has nothing to save with layers_to_save=None")
         if given.get("train_mode") or given.get("save_gradients") or not given.get("detach_saved_tensors", True):
             raise ArgumentError(
-                "what is written while the model runs can't stay connected to autograd: train_mode, save_gradients and "
+                "values written to disk while the model runs can't stay connected to autograd: train_mode, "
+                "save_gradients and "
                 "detach_saved_tensors=False need the values in memory; tl.save the log after the backward pass"
             )
         given["save_activations_to"] = Path(path)
@@ -123,7 +124,7 @@ def _check_autograd(options: Options) -> None:
     """Refuse what could never be differentiated, before the model runs."""
     asked = "train_mode=True" if options.train_mode else "save_gradients" if options.save_gradients else None
     if options.gradient_postfunc is not None and not options.save_gradients:
-        raise ArgumentError("gradient_postfunc is a function of the saved gradients; ask for them with save_gradients")
+        raise ArgumentError("gradient_postfunc needs save_gradients: it is applied to saved gradients")
     if asked is None:
         return
     if torch.is_inference_mode_enabled() or not torch.is_grad_enabled():

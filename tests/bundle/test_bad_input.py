@@ -133,9 +133,9 @@ def test_one_bit_in_the_data(bundle: Path) -> None:
     data = bytearray((bundle / SHARD).read_bytes())
     data[-1] ^= 1
     (bundle / SHARD).write_bytes(data)
-    refused(bundle, "altered or damaged")
+    refused(bundle, "damaged or was altered")
     lazy = tl.load(bundle, lazy=True)  # nothing is wrong until the tensor is read
-    with pytest.raises(tl.BundleError, match="altered or damaged"):
+    with pytest.raises(tl.BundleError, match="damaged or was altered"):
         [op.activation for op in lazy], [param.value for param in lazy.params], [op.func_rng_states for op in lazy]
 
 
@@ -143,7 +143,7 @@ def test_one_bit_in_the_header(bundle: Path) -> None:
     data = bytearray((bundle / SHARD).read_bytes())
     data[40] ^= 1
     (bundle / SHARD).write_bytes(data)
-    refused(bundle, "header has another hash", lazy=True)
+    refused(bundle, "hash of its header", lazy=True)
 
 
 def test_wrong_hashes(bundle: Path) -> None:
@@ -235,7 +235,7 @@ def test_bad_headers(bundle: Path, header: bytes) -> None:
 )  # fmt: skip
 def test_absurd_tensors_in_a_shard(bundle: Path, fields: dict[str, Any]) -> None:
     edit_header(bundle, lambda header: header["op.1"].update(fields))
-    refused(bundle, "malformed|expected|unknown|takes", lazy=True)
+    refused(bundle, "malformed|expected|unknown|is stored in", lazy=True)
 
 
 def strided(tables: Any) -> list[Any]:

@@ -136,7 +136,7 @@ def test_what_cannot_be_made_again_says_so_after_loading_too(tmp_path: Path) -> 
         __reduce_ex__ = None  # type: ignore[assignment]
 
     tl.save(tl.log_forward_pass(Forward(Stubborn), torch.ones(2)), tmp_path / "log")
-    with pytest.raises(tl.TorchLensError, match="can't be made again: .*there is only one"):
+    with pytest.raises(tl.TorchLensError, match="can't be rebuilt: .*there is only one"):
         tl.load(tmp_path / "log").replay(from_layer="input_1")
 
 

@@ -118,7 +118,7 @@ def test_what_an_inner_log_gives_is_followed_or_told(kept: str) -> None:
     if kept == "all":
         assert parents(logged(forward), "add") == ["relu"]
     else:
-        with pytest.warns(tl.FidelityWarning, match=told_here("could not be seen")):
+        with pytest.warns(tl.FidelityWarning, match=told_here("can't be observed")):
             logged(forward, kept)
 
 
@@ -171,7 +171,7 @@ def test_what_came_to_be_unseen_is_told_with_its_line(how: str, collect: bool, k
 
 @KEPT
 def test_what_came_to_be_unseen_and_is_returned_is_told(kept: str) -> None:
-    with pytest.warns(tl.FidelityWarning, match=told_here("could not be seen")):
+    with pytest.warns(tl.FidelityWarning, match=told_here("can't be observed")):
         logged(lambda self, x: unseen(x * 2), kept)
 
 
@@ -182,7 +182,7 @@ def test_what_came_to_be_unseen_before_the_model_raised_is_told() -> None:
 
     with pytest.raises(ValueError) as raised:
         logged(forward)
-    assert re.search(told_here("could not be seen"), raised.value.partial_log.warnings[0])  # type: ignore[attr-defined]
+    assert re.search(told_here("can't be observed"), raised.value.partial_log.warnings[0])  # type: ignore[attr-defined]
 
 
 def test_a_helper_may_use_the_constructors_of_old() -> None:
@@ -273,7 +273,7 @@ def test_memory_of_numpy_is_looked_at_again_when_it_is_returned(how: str, of_it:
         array += 1
         return t, y
 
-    with pytest.warns(tl.FidelityWarning, match="overwritten by something that could not be seen"):
+    with pytest.warns(tl.FidelityWarning, match="overwritten by code that can't be observed"):
         log = logged(forward, kept)
     if kept == "all":
         assert log["output_1"].activation.unique().tolist() == [1]  # type: ignore[union-attr]
@@ -289,7 +289,7 @@ def test_memory_of_numpy_is_looked_at_again_when_it_is_used(kept: str) -> None:
         array += 1
         return y * t
 
-    with pytest.warns(tl.FidelityWarning, match="overwritten by something that could not be seen"):
+    with pytest.warns(tl.FidelityWarning, match="overwritten by code that can't be observed"):
         log = logged(forward, kept)
     assert parents(log, "mul") == ["add", "aliasupdate"]
 
@@ -306,7 +306,7 @@ def test_a_buffer_over_memory_of_numpy_is_looked_at_again(size: tuple[int, ...],
 
     model = Model(forward)
     model.register_buffer("table", torch.from_numpy(array))
-    with pytest.warns(tl.FidelityWarning, match="overwritten by something that could not be seen"):
+    with pytest.warns(tl.FidelityWarning, match="overwritten by code that can't be observed"):
         log = tl.log_forward_pass(model, torch.randn(3, 4), layers_to_save=kept)
     assert log["sum_1"].parent_layers != log["sum_2"].parent_layers
 
@@ -320,7 +320,7 @@ def test_an_input_over_memory_of_numpy_is_looked_at_again(kept: str) -> None:
         array[:] += 1
         return y * x
 
-    with pytest.warns(tl.FidelityWarning, match="overwritten by something that could not be seen"):
+    with pytest.warns(tl.FidelityWarning, match="overwritten by code that can't be observed"):
         log = tl.log_forward_pass(Model(forward), torch.from_numpy(array), layers_to_save=kept)
     assert parents(log, "mul") == ["add", "aliasupdate"]
 

@@ -121,7 +121,7 @@ def test_a_parameter_written_to_by_something_unseen_is_told() -> None:
         with torch._C.DisableTorchFunction():
             weight.mul_(2)
 
-    with torch.no_grad(), pytest.warns(tl.FidelityWarning, match="the parameter weight was overwritten by something"):
+    with torch.no_grad(), pytest.warns(tl.FidelityWarning, match="the parameter weight was overwritten by code"):
         tl.log_forward_pass(Scaled(unseen), torch.ones(2, 3))
 
 

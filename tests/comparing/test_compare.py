@@ -378,7 +378,7 @@ def test_pictures_and_pages(ending: str, tmp_path: Path) -> None:
     assert written == path and path.read_bytes().startswith(begins)
     if ending == "svg":
         assert path.read_text().count(">tanh_1_3  5x16<") == 1
-    with pytest.raises(tl.ArgumentError, match=r"ends in .svg, .pdf or .png"):
+    with pytest.raises(tl.ArgumentError, match=r"end in .svg, .pdf or .png"):
         comparison.draw(tmp_path / "both.gif")
 
 

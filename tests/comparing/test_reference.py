@@ -28,7 +28,7 @@ def test_rtol_is_about_the_outputs() -> None:
         tl.assert_same(logged(), other, rtol=1e-6)
     with pytest.raises(AssertionError, match=r"The outputs differ by more than rtol=1e-06.\nRounding only"):
         tl.assert_same(logged(), logged(Net().bfloat16(), X.bfloat16()), rtol=1e-6)
-    with pytest.raises(tl.ArgumentError, match="rtol is a number, 0 or more, not 'much'"):
+    with pytest.raises(tl.ArgumentError, match="rtol must be a number, 0 or more, not 'much'"):
         tl.assert_same(logged(), other, rtol="much")  # type: ignore[arg-type]
 
 

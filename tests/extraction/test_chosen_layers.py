@@ -109,7 +109,7 @@ def test_a_module_is_found_on_every_way(tmp_path: Path) -> None:
     store = tl.extract(model, x, "fc", save_to=tmp_path / "fc", batch_size=2)
     assert torch.equal(store["fc"].torch(), torch.cat([model(x[:2]), model(x[2:])]).detach())
     with pytest.raises(
-        tl.LayerNotFoundError, match="relu_1: the model took another path in this batch than in the first"
+        tl.LayerNotFoundError, match="relu_1: the model took a different path in this batch than in the first"
     ):
         tl.extract(model, x, "relu_1", save_to=tmp_path / "relu", batch_size=2)
 

@@ -166,7 +166,7 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from torchlens.extraction import storage
 
     monkeypatch.setattr(storage.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(10, 10, 100))  # type: ignore[attr-defined]
-    with pytest.raises(tl.StoreError, match=r"are to be written to .*, and 100 B are free there"):
+    with pytest.raises(tl.StoreError, match=r"the values need .* has only 100 B free"):
         extract(tmp_path / "acts")
     monkeypatch.undo()
     sync, calls = os.fsync, []
@@ -233,7 +233,7 @@ def test_models_that_draw_are_reproducible(tmp_path: Path) -> None:
     x = torch.rand(12, 4)
     for name in ("one", "two"):
         torch.rand(3)
-        with pytest.warns(UserWarning, match=r"1 \(Dropout\) is in training mode, so random values are zeroed"):
+        with pytest.warns(UserWarning, match=r"1 \(Dropout\) is in training mode and zeroes random elements"):
             tl.extract(model, x, "dropout", tmp_path / name, batch_size=2, shard_rows=4, part=(0, 2))
         torch.rand(5)
         with pytest.warns(UserWarning, match="Dropout"):
@@ -244,16 +244,16 @@ def test_models_that_draw_are_reproducible(tmp_path: Path) -> None:
 
 def test_wrong_arguments(tmp_path: Path) -> None:
     for wrong, message in {
-        "batch_size": "batch_size is a whole number from 1 on, not 0",
+        "batch_size": "batch_size must be an integer, 1 or more, not 0",
         "part": r"part=\(3, 3\): of n parts, the first is \(0, n\) and the last is \(n - 1, n\)",
         "dtype": "did you mean 'float16'",
         "on_error": '"raise" or "skip"',
         "shard_rows": "shard_rows=6 is not a multiple of the batch size, 4",
         "reduce": "reduce: no layer 'con' is extracted; did you mean 'conv'",
-        "ids": "ids has 3 ids, and there are 20 inputs",
-        "random_seed": "random_seed is a whole number from 0 on, not -3",
-        "ragged": "ragged is True or False, not 'no'",
-        "preprocess": "preprocess is a function of a sample, not 3",
+        "ids": "there are 3 ids, but 20 inputs",
+        "random_seed": "random_seed must be an integer, 0 or more, not -3",
+        "ragged": "ragged must be True or False, not 'no'",
+        "preprocess": "preprocess must be a function of a sample, not 3",
     }.items():
         given: dict[str, Any] = {
             "batch_size": 0, "part": (3, 3), "dtype": "floot16", "on_error": "stop", "shard_rows": 6,
@@ -266,7 +266,7 @@ def test_wrong_arguments(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", [{"part": (0.7, 2)}, {"part": 3}, {"random_seed": 1.5}, {"random_seed": None}])
 def test_numbers_are_whole(tmp_path: Path, wrong: dict[str, Any]) -> None:
-    with pytest.raises(tl.ArgumentError, match="whole number"):
+    with pytest.raises(tl.ArgumentError, match="integer"):
         extract(tmp_path / "acts", **wrong)
 
 
@@ -295,9 +295,9 @@ def test_a_stream_that_has_another_length_now(tmp_path: Path, now: int, said: st
 
 
 def test_backends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(tl.ArgumentError, match='backend is None, for this process, or "ray"'):
+    with pytest.raises(tl.ArgumentError, match='backend must be None, for this process, or "ray"'):
         extract(tmp_path / "acts", backend="dask")
-    with pytest.raises(tl.ArgumentError, match='are those of backend="ray"'):
+    with pytest.raises(tl.ArgumentError, match='need backend="ray"'):
         extract(tmp_path / "acts", workers=3)
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match=r'pip install "forwardlens\[ray\]"'):

@@ -183,7 +183,7 @@ def test_values_that_vary_between_batches_are_named(tmp_path: Path) -> None:
     loader = DataLoader(
         [*batches[0], *batches[1]], batch_size=2, collate_fn=lambda rows: {"input_ids": torch.stack(rows)}
     )  # type: ignore[arg-type]
-    with pytest.raises(tl.StoreError, match=r"tanh is \[4, 4\] from 'c' \(row 2\) on, and \[3, 4\] before"):
+    with pytest.raises(tl.StoreError, match=r"tanh has shape \[4, 4\] from 'c' \(row 2\) on, and \[3, 4\] before"):
         tl.extract(Tokens(), loader, "tanh", tmp_path / "acts", ids="abcd")
 
 
@@ -194,7 +194,7 @@ def test_parts_of_a_sample_that_may_be_meant_are_not_guessed(tmp_path: Path) -> 
 
     pairs = [(torch.rand(3), 1), (torch.rand(3), 0)]
     with pytest.raises(
-        tl.ArgumentError, match=r"2 parts, and Optional needs 1 arguments but could take 3: .*sample\[:1\]"
+        tl.ArgumentError, match=r"2 parts; Optional needs 1 arguments, but could take 3. .*sample\[:1\]"
     ):
         tl.extract(Optional(), pairs, "relu", tmp_path / "acts")
     store = tl.extract(Optional(), pairs, "relu", tmp_path / "acts", preprocess=lambda sample: sample[:1])
@@ -231,11 +231,11 @@ def test_wrong_inputs(tmp_path: Path) -> None:
         ({"a": torch.rand(3), "b": torch.rand(2)}, "all need the same number"),
         (images(0), "there are no inputs"),
         (iter(()), "there are no inputs"),
-        ({"a": 3}, "a dict holds tensors"),
+        ({"a": 3}, "a dict must hold tensors"),
     ]:
         with pytest.raises(tl.ArgumentError, match=message):
             extract(tmp_path / "acts", inputs)
     with pytest.raises(tl.ArgumentError, match="'a' appears more than once"):
         extract(tmp_path / "acts", images(3), ids=["a", "b", "a"])
-    with pytest.raises(tl.ArgumentError, match="is not an id"):
+    with pytest.raises(tl.ArgumentError, match="ids must be strings or integers"):
         extract(tmp_path / "acts", images(1), ids=[None])

@@ -134,7 +134,7 @@ def test_what_a_worker_raises(tmp_path: Path, cluster: Any) -> None:
     assert list(store.skipped) == [5] and store.is_complete
     with pytest.raises(tl.LayerNotFoundError, match="subb"):
         tl.extract(Fragile(), x, "subb", tmp_path / "none", **arguments)
-    with pytest.raises(tl.ArgumentError, match="an iterable has none"):
+    with pytest.raises(tl.ArgumentError, match="an iterable does not support"):
         tl.extract(Fragile(), {0: 1}.keys(), "add", tmp_path / "none", preprocess=lambda _: x[0], **arguments)
 
 

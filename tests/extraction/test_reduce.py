@@ -44,7 +44,7 @@ def test_the_last_token_that_is_no_padding() -> None:
     found = R.last_token("mask").with_inputs(SEQUENCES, [], {"mask": mask})
     assert torch.equal(found, SEQUENCES[torch.arange(4), [1, 6, 4, 0]])
     assert torch.equal(found, R.last_token(1).with_inputs(SEQUENCES, [None, mask], {}))
-    with pytest.raises(tl.ArgumentError, match=r"the model is given no 'mask', only \['x'\]"):
+    with pytest.raises(tl.ArgumentError, match=r"the model was given no 'mask', only \['x'\]"):
         R.last_token("mask").with_inputs(SEQUENCES, [], {"x": 1})
     with pytest.raises(tl.ArgumentError, match="a row without any token"):
         R.last_token("mask").with_inputs(SEQUENCES, [], {"mask": mask * 0})
@@ -109,7 +109,7 @@ def test_by_the_selector_that_chose_the_layers(tmp_path: Path) -> None:
         ("maen", "there is no 'maen'; did you mean 'mean'"),
         (3, "3 is not a function of a batch"),
         (lambda value: value.sum(), "they are not along its first dimension"),
-        (lambda value: value.numpy(), "made ndarray of conv, and not a tensor"),
+        (lambda value: value.numpy(), "returned ndarray for conv, not a tensor"),
     ],
 )
 def test_what_is_no_reduction(tmp_path: Path, reduce: Any, message: str) -> None:

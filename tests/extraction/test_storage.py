@@ -108,7 +108,7 @@ def test_leftovers_of_dead_processes(tmp_path: Path) -> None:
 
 
 def test_places_that_can_not_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(tl.ArgumentError, match="save_to is the path of a folder or a URL"):
+    with pytest.raises(tl.ArgumentError, match="save_to must be the path of a folder or a URL"):
         storage_at(3)
     with pytest.raises(tl.ArgumentError, match="save_to='nosuch://x' can't be opened"):
         storage_at("nosuch://x")

@@ -59,7 +59,7 @@ def test_rows(store: tl.Store, expected: Any, key: Any) -> None:
 
 @pytest.mark.parametrize("key", [[1.7], 1.5, None, ..., [[1, 2], [3, 4]], "i7"], ids=str)
 def test_what_chooses_no_rows(store: tl.Store, key: Any) -> None:
-    with pytest.raises(tl.ArgumentError, match="rows are chosen by"):
+    with pytest.raises(tl.ArgumentError, match="rows are indexed by"):
         store["head"][key]
     with pytest.raises(tl.ArgumentError, match="number of rows in a batch, 1 or more, not 0"):
         store["head"].batches(0)
@@ -94,9 +94,9 @@ def test_wrong_rows(store: tl.Store) -> None:
         store["head"][27]
     with pytest.raises(tl.LayerNotFoundError, match="no row has the id 'i77'; did you mean 'i7'"):
         store["head"].by_id("i77")
-    with pytest.raises(tl.ArgumentError, match=r"\.by_id\('i7'\) takes an id"):
+    with pytest.raises(tl.ArgumentError, match=r"to look up an id, use \.by_id\('i7'\)"):
         store["head"]["i7"]
-    with pytest.raises(tl.ArgumentError, match="a mask has one entry"):
+    with pytest.raises(tl.ArgumentError, match="a mask must have one entry"):
         store["head"][[True, False]]
 
 

@@ -56,7 +56,7 @@ def test_a_seed() -> None:
     [
         ("head:3", tl.LayerNotFoundError, "head:3"),
         ("featurs", tl.LayerNotFoundError, "did you mean 'features'"),
-        ([], tl.ArgumentError, "an empty list chooses nothing"),
+        ([], tl.ArgumentError, "layers is empty"),
         (lambda ctx: True, tl.ArgumentError, "fastlog.record takes functions"),
         ("relu", tl.LayerNotFoundError, "several names"),
     ],

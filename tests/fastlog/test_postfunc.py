@@ -54,9 +54,9 @@ def test_its_own_calls_are_none_of_the_models() -> None:
 
 
 def test_what_is_no_postfunc() -> None:
-    with pytest.raises(tl.ArgumentError, match="postfunc is a function of a value"):
+    with pytest.raises(tl.ArgumentError, match="postfunc must be a function of a tensor"):
         record(MODEL, X, keep_op="relu", postfunc=3)  # type: ignore[arg-type]
-    with pytest.raises(tl.ArgumentError, match="postfunc returns a tensor, not int"):
+    with pytest.raises(tl.ArgumentError, match="postfunc must return a tensor, not int"):
         record(MODEL, X, keep_op="relu", postfunc=len)  # type: ignore[arg-type]
 
 

@@ -474,11 +474,11 @@ def test_a_recorder_is_for_one_block_and_one_thread(net: nn.Module) -> None:
         thread = threading.Thread(target=elsewhere)
         thread.start()
         thread.join()
-        with pytest.raises(tl.ArgumentError, match="when the with-block"):
+        with pytest.raises(tl.ArgumentError, match="only after the Recorder's with-block"):
             recorder.recording
         assert len(recorder) == 0
     assert "thread" in str(errors[0]) and len(recorder.recording) == 0
-    with pytest.raises(tl.ArgumentError, match="one with-block"):
+    with pytest.raises(tl.ArgumentError, match="entered only once"):
         recorder.__enter__()
 
 
@@ -595,7 +595,7 @@ def test_a_log_of_a_recording(net: nn.Module) -> None:
     assert len(log.all_ops) > 15 and log["features.0"].parent_layers == ["input_1_0"]
     with Recorder(net, keep_op="relu") as recorder:
         recorder.log(X)
-    with pytest.raises(tl.ArgumentError, match="only what fastlog.record returned"):
+    with pytest.raises(tl.ArgumentError, match="only a recording that fastlog.record returned"):
         recorder.recording.to_log()
 
 

@@ -258,11 +258,11 @@ def test_the_seed_used_reproduces_a_run_that_began_anywhere() -> None:
     ("kwargs", "message"),
     [
         ({"layers_to_save": 2.5}, "layers_to_save"),
-        ({"random_seed": "x"}, "random_seed is an int or None"),
-        ({"random_seed": True}, "random_seed is an int or None"),
-        ({"input_kwargs": [1]}, "input_kwargs is a dict"),
-        ({"model": DemoNetwork}, "the first argument is the model.*a class \\(DemoNetwork\\)"),
-        ({"model": lambda x: x}, "the first argument is the model"),
+        ({"random_seed": "x"}, "random_seed must be an int or None"),
+        ({"random_seed": True}, "random_seed must be an int or None"),
+        ({"input_kwargs": [1]}, "input_kwargs must be a dict"),
+        ({"model": DemoNetwork}, "the first argument must be the model.*a class \\(DemoNetwork\\)"),
+        ({"model": lambda x: x}, "the first argument must be the model"),
     ],
 )
 def test_arguments_are_checked_at_the_door(kwargs: dict[str, Any], message: str) -> None:

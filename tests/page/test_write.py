@@ -60,13 +60,13 @@ def test_a_name_without_an_ending_gets_one(log: tl.ModelLog, tmp_path: Path) -> 
 
 
 def test_wrong_arguments_are_named(log: tl.ModelLog, tmp_path: Path) -> None:
-    with pytest.raises(ArgumentError, match="values is True, False or a number of bytes"):
+    with pytest.raises(ArgumentError, match="values must be True, False or a number of bytes"):
         log.to_html(tmp_path / "page", values="yes")  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="no layer or module 'relu_1_9'.*relu_1_2"):
         log.to_html(tmp_path / "page", numbers={"score": {"relu_1_9": 1.0}})
     with pytest.raises(ArgumentError, match="not a number"):
         log.to_html(tmp_path / "page", numbers={"score": {"relu_1_2": "much"}})  # type: ignore[dict-item]
-    with pytest.raises(ArgumentError, match="not a pair of places"):
+    with pytest.raises(ArgumentError, match="not a pair of operation numbers"):
         two_logs(log, log, [(0, 99)])
     with pytest.raises(ArgumentError, match="height"):
         log.explore(height=3)

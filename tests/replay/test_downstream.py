@@ -193,7 +193,7 @@ def test_without_saved_values() -> None:
     model, x, log = logged(layers_to_save=None)
     torch.manual_seed(5)
     assert torch.equal(log.replay(values={"input_1": x})["scores"], model(x)["scores"])
-    with pytest.raises(tl.ReplayError, match=r"linear_1_1 \(.*test_downstream.py:\d+\) can't be run again: the input"):
+    with pytest.raises(tl.ReplayError, match=r"linear_1_1 \(.*test_downstream.py:\d+\) can't be recomputed: the input"):
         log.replay()
 
 
@@ -201,7 +201,7 @@ def test_misuse() -> None:
     _, _, log = logged()
     with pytest.raises(tl.ReplayError, match=r"linear_2_6 \(.*test_downstream.py:\d+\) raised .*expected device"):
         log.replay(values={"dropout": torch.rand(3, 4).to("meta")})
-    with pytest.raises(tl.ArgumentError, match="maps layers to tensors; 'drop' is mapped to int"):
+    with pytest.raises(tl.ArgumentError, match="must map layers to tensors; 'drop' is mapped to int"):
         log.replay(values={"drop": 3})
     with pytest.raises(tl.LayerNotFoundError):
         log.replay(from_layer="third")
@@ -313,7 +313,9 @@ def test_what_was_not_saved_is_named(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3)).eval()
     log = tl.log_forward_pass(model, torch.rand(2, 3))
     tl.save(log, tmp_path / "without", include_arguments=False)
-    with pytest.raises(tl.ReplayError, match=r"linear_1_1 .* can't be run again: the parameter 0.weight was not saved"):
+    with pytest.raises(
+        tl.ReplayError, match=r"linear_1_1 .* can't be recomputed: the parameter 0.weight was not saved"
+    ):
         tl.load(tmp_path / "without").replay()
     some = tl.log_forward_pass(model, torch.rand(2, 3), layers_to_save=["0", "output"])
     with pytest.raises(tl.ReplayError, match="the buffer 1.running_mean was not saved"):

@@ -148,12 +148,12 @@ def test_a_parameter_that_was_read_and_has_changed() -> None:
 def test_another_shape_or_type_may_have_been_read() -> None:
     forward: Forward = lambda x: x.sum() * x.shape[0]  # noqa: E731
     log = tl.log_forward_pass(Plain(forward), LOGGED)
-    with pytest.raises(tl.DivergenceError, match=r"input_1_0 has shape \(4,\) now, and had \(3,\)"):
+    with pytest.raises(tl.DivergenceError, match=r"input_1_0 now has shape \(4,\) instead of \(3,\)"):
         log.replay(values={"input_1": torch.rand(4)})
-    with pytest.raises(tl.DivergenceError, match=r"input_1_0 has type torch.float64 now, and had torch.float32"):
+    with pytest.raises(tl.DivergenceError, match=r"input_1_0 now has dtype torch.float64 instead of torch.float32"):
         log.replay(values={"input_1": LOGGED.double()})
     log = tl.log_forward_pass(Plain(lambda x: x[x > 0] * 2), LOGGED)
-    with pytest.raises(tl.DivergenceError, match=r"getitem_1_2 has shape \(2,\) now, and had \(3,\)"):
+    with pytest.raises(tl.DivergenceError, match=r"getitem_1_2 now has shape \(2,\) instead of \(3,\)"):
         log.replay(values={"input_1": OTHERS[0]})
 
 
@@ -232,7 +232,7 @@ def test_gradients_through_writes_into_parts_of_complex_numbers(name: str) -> No
 
 def test_bits_have_no_gradient() -> None:
     log = tl.log_forward_pass(Plain(WRITERS["int32"]), LOGGED.clone())
-    with pytest.raises(tl.ReplayError, match="no gradient"):
+    with pytest.raises(tl.ReplayError, match="autograd can't follow"):
         log.replay(values={"mul_1_1": LOGGED.clone().requires_grad_()})
 
 

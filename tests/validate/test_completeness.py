@@ -44,7 +44,7 @@ class Hidden(nn.Module):
 
 
 def test_what_was_missed_is_named_with_its_line() -> None:
-    with torch.no_grad(), pytest.warns(tl.FidelityWarning, match="could not be seen"):
+    with torch.no_grad(), pytest.warns(tl.FidelityWarning, match="can't be observed"):
         log = tl.log_forward_pass(Hidden(), torch.rand(3), check_completeness=True)
     assert log.completeness is not None and not log.completeness
     assert [missed.operation for missed in log.completeness.missed] == ["aten.mul.Tensor", "aten.relu.default"]

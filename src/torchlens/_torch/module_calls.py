@@ -48,7 +48,8 @@ class Stance:
     def set(self) -> None:
         if self._own and _frame_callback is not None and _frame_callback() not in (None, False):
             raise ArgumentError(
-                "this runs in a function that torch.compile compiles; put @torch.compiler.disable before that function"
+                "can't log inside a function that torch.compile compiles; decorate that function with "
+                "@torch.compiler.disable"
             )
         if self._own:
             self._frame._set_stance(self._ours)

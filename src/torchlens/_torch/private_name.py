@@ -40,8 +40,8 @@ def _find(name: str) -> Any:
 def missing(name: str, part: str) -> Callable[..., Any]:
     def raise_(*args: Any, **kwargs: Any) -> Any:
         raise TorchVersionError(
-            f"torch {torch.__version__} has no {name}, without which {part} is not available; "
-            "a torch of the range that this package is tested with has it"
+            f"torch {torch.__version__} has no {name}, which {part} needs; "
+            "use a version of torch that this package is tested with"
         )
 
     return raise_

@@ -1,8 +1,8 @@
 """The columns of the tables, by name, each with its kind (column_kinds.py): how it is written and read.
 
-Writing, reading, streaming and recovering all go by these. A row is written as a list in this order. A new field of a
-record is one more column here, with the same name. To change columns, raise `SCHEMA` and add the step that brings older
-tables to the new ones (migrate.py).
+Writing, reading, streaming and recovering all use these. A row is written as a list in this order. A new field of a
+record is one more column here, with the same name. To change columns, raise `SCHEMA` and add the step that migrates
+older tables (migrate.py).
 """
 
 from __future__ import annotations
@@ -68,12 +68,12 @@ PLAIN: dict[str, Callable[[Any], Any]] = {
     "listed": lambda thing: optional(lambda numbers: listed(integer, numbers), thing),
 }
 
-#: What files call a field that was renamed.
+#: Names in files of fields that were renamed.
 NAMES_IN_FILES = {"submodule": "within"}
 
 
 class ValueRow(NamedTuple):
-    """Of `values` and `params`. The columns without a kind say what was kept of the value."""
+    """Of `values` and `params`. The columns without a kind describe what was kept of the value."""
 
     role: Annotated[Any, ROLE]
     call: Annotated[Any, CALL]
@@ -83,7 +83,7 @@ class ValueRow(NamedTuple):
     grad_fn: Annotated[Any, OPTIONAL_TEXT]
     tensor: Any  # row of `tensors`: what was kept
     parameter: Any  # of a parameter that was kept: does it require grad?
-    transformed: Any  # what the user's function made of it, encoded
+    transformed: Any  # what `activation_postfunc` returned, encoded
 
 
 class CallRow(NamedTuple):

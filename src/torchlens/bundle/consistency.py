@@ -1,4 +1,4 @@
-"""Do the records of a trace fit together? What each says by itself has been checked; later code relies on the rest."""
+"""Check that the records of a trace fit together. Each record by itself has been checked before."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def _check_addresses(modules: list[ModuleInfo], tensors: Iterable[object]) -> No
             while address:
                 address = address.rpartition(".")[0]
                 if address not in known:
-                    raise BundleError(f"something is registered in {address[:80]!r}, and there is no such module")
+                    raise BundleError(f"a submodule or tensor belongs to module {address[:80]!r}, which does not exist")
     if any(info.address not in info.all_addresses for info in modules):
-        raise BundleError("a module is not at its own address")
+        raise BundleError("a module's address is not among the addresses that it is registered under")
 
 
 def _check_module_calls(trace: Trace) -> None:

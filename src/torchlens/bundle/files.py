@@ -1,4 +1,4 @@
-"""The files of a bundle by name, and how files are opened and written with care."""
+"""The names of a bundle's files, and safe ways to open and write them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ..errors import BundleError
 FORMAT = "torchlens bundle"
 MANIFEST, METADATA = "manifest.json", "metadata.json"
 LARGEST_MANIFEST = 16 << 20
-JOURNAL = "journal.jsonl"  # until the manifest is there
+JOURNAL = "journal.jsonl"  # only until the manifest is written
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn what the operating system says into an error that names the file."""
+    """Turn an error of the operating system into a `BundleError` that names the file."""
     try:
         yield
     except OSError as error:
@@ -26,7 +26,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def open_file(folder: Path, name: str) -> int:
-    """A descriptor of a plain file right in the folder; links and anything else are refused."""
+    """Open a regular file directly inside the folder and return its descriptor; links and anything else are refused."""
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
         descriptor = os.open(folder / name, flags)
@@ -49,12 +49,12 @@ def is_plain_file(path: Path) -> bool:
 
 
 def read_small_file(folder: Path, name: str, limit: int) -> bytes:
-    """All of a file, if it is not larger than a file of its kind can be."""
+    """Read a whole file, unless it is larger than the limit."""
     descriptor = open_file(folder, name)
     with os.fdopen(descriptor, "rb") as file:
         size = os.fstat(descriptor).st_size
         if size > limit:
-            raise BundleError(f"{folder}: {name} has {size} bytes, more than the {limit} that are read")
+            raise BundleError(f"{folder}: {name} has {size} bytes, more than the limit of {limit}")
         return file.read(limit)
 
 
@@ -64,14 +64,14 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def sync_with_files(folder: Path) -> None:
-    """Wait until a folder and the files in it are on the disk."""
+    """Flush a folder and the files in it to disk."""
     for path in folder.iterdir():
         _sync(path, os.O_RDWR)
     sync_folder(folder)
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk; not every system can."""
+    """Flush a folder's directory entries to disk, where the system supports it."""
     if hasattr(os, "O_DIRECTORY"):
         _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
 

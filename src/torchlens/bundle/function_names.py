@@ -1,7 +1,7 @@
-"""Torch's own functions by name: the only ones that a saved log can make use of.
+"""Torch's own functions by name: the only functions that a loaded log can call.
 
-A bundle has names, such as "torch._C._nn.linear". They are looked up in a table of what torch itself computes with; a
-name that is not in the table stands for something that can be shown but not called.
+A bundle stores names, such as "torch._C._nn.linear". They are looked up in a table of torch's own functions; a name
+that is not in the table can be shown, but not called.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..errors import UnknownFunctionError
 
 _CALLABLE = (BuiltinFunctionType, FunctionType, MethodDescriptorType, WrapperDescriptorType)
 
-#: They compute nothing, or reach beyond their arguments: files, Python objects, the autograd graph, other processes.
+#: Excluded: they compute nothing, or reach beyond their arguments (files, Python objects, autograd, other processes).
 _DENIED = {
     "__class__", "__delattr__", "__dir__", "__getattribute__", "__init__", "__init_subclass__", "__new__", "__reduce__",
     "__reduce_ex__", "__setattr__", "__setstate__", "__subclasshook__", "__torch_dispatch__", "__torch_function__",
@@ -33,15 +33,15 @@ _ATEN = re.compile(r"torch\.ops\.aten\.(\w+)(?:\.(\w+))?", re.ASCII)
 
 
 class UnknownFunction:
-    """Stands for a function that a saved log names and that is not one of torch's own."""
+    """Placeholder for a function that a saved log names and that is not one of torch's own."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise UnknownFunctionError(
-            f"{self.__name__} is not one of torch's own functions; a loaded log calls no others, so what it computed "
-            "can be looked at, but not computed again"
+            f"{self.__name__} is not one of torch's own functions, and a loaded log calls no others: its results "
+            "can be read, but not recomputed"
         )
 
     def __repr__(self) -> str:
@@ -57,7 +57,7 @@ def torch_name(function: Any) -> str | None:
 
 
 def find(name: str) -> Any:
-    """The function of torch's own with this name; None if there is none."""
+    """Torch's own function with this name; None if there is none."""
     aten = _ATEN.fullmatch(name)
     if aten is None:
         return _functions().get(name)
@@ -82,7 +82,7 @@ def _names() -> dict[Any, str]:
 
 
 def _key(function: Any) -> Any:
-    """Bound methods of C are made anew each time they are asked for; they are equal, but some can't be hashed."""
+    """Every access to a built-in method makes a new bound method: they compare equal, but some can't be hashed."""
     try:
         hash(function)
     except TypeError:
@@ -103,7 +103,7 @@ def _own() -> Iterator[tuple[str, Any]]:
 
 
 def _is_torchs(function: Any) -> bool:
-    """Functions written in Python that a namespace merely imported are not its own."""
+    """Is it torch's own? Python functions that a namespace merely imports are not."""
     return not isinstance(function, FunctionType) or function.__module__ in _WRITTEN_IN_PYTHON
 
 

@@ -30,7 +30,7 @@ _HASH = re.compile(r"[0-9a-f]{32}", re.ASCII)
 
 
 class StoredTensor(Stored):
-    """A tensor in a bundle, read when it is asked for."""
+    """A tensor in a bundle, read on access."""
 
     __slots__ = ("_number", "_requires_grad", "_table")
 
@@ -53,13 +53,15 @@ class StoredTensor(Stored):
 
 @without_collector
 def load_trace(path: Path, lazy: bool, trust: bool = False) -> Trace:
-    """The trace in a bundle; with `lazy`, its tensors stay in the files until they are asked for."""
+    """The trace in a bundle; with `lazy`, each tensor is read on access."""
     return _load(path, lazy, trust)
 
 
 def _load(path: Path, lazy: bool, trust: bool) -> Trace:
     if not (path / MANIFEST).exists() and (path / JOURNAL).exists():
-        raise BundleError(f"{path} was cut short while it was written; tl.recover({str(path)!r}) gives what is whole")
+        raise BundleError(
+            f"{path} is incomplete: writing it was interrupted; tl.recover({str(path)!r}) reads what is intact"
+        )
     tables, table = open_bundle(path)
     if "fastlog" in tables:
         raise BundleError(f"{path} is a recording of tl.fastlog, not a log; tl.fastlog.load({str(path)!r}) reads it")
@@ -71,14 +73,14 @@ def _load(path: Path, lazy: bool, trust: bool) -> Trace:
 
 
 def stored_in(table: TensorTable) -> Kept:
-    """Leaves the tensors of a table in the files."""
+    """Keep the tensors of a table as handles that read them on access."""
     return lambda number, requires_grad: StoredTensor(table, number, requires_grad)
 
 
 def open_bundle(path: Path, damaged: bool = False) -> tuple[dict[str, Any], TensorTable]:
-    """The tables of a bundle, and its tensors, which stay in the files until they are asked for.
+    """The tables of a bundle, and its tensors, which are read on access.
 
-    The tensors of a bundle that may be damaged are then still to be checked.
+    With `damaged`, the tensors still have to be checked.
     """
     if not path.is_dir():
         raise not_there(path)
@@ -89,7 +91,7 @@ def open_bundle(path: Path, damaged: bool = False) -> tuple[dict[str, Any], Tens
     tables = parse(_read_metadata(path, size, digest), f"{path / METADATA}")
     with blaming(str(path / METADATA)):
         if type(tables) is not dict:
-            raise BundleError("a JSON object was expected")
+            raise BundleError("expected a JSON object")
         if "fastlog" not in tables:
             tables = migrate(tables, schema)
         with _hinting(path, tables):
@@ -99,16 +101,16 @@ def open_bundle(path: Path, damaged: bool = False) -> tuple[dict[str, Any], Tens
 
 @contextmanager
 def _hinting(path: Path, tables: dict[str, Any]) -> Iterator[None]:
-    """Where tensors are damaged, the others can still be had."""
+    """Where some tensors are damaged, point to the function that recovers the others."""
     try:
         yield
     except BundleError as error:
         recover = "tl.fastlog.recover" if "fastlog" in tables else "tl.recover"
-        raise BundleError(f"{error}; {recover}({str(path)!r}) gives what is whole") from error
+        raise BundleError(f"{error}; {recover}({str(path)!r}) reads what is intact") from error
 
 
 def _as(tensor: Tensor, requires_grad: bool | None) -> Tensor:
-    """A parameter, if it is said whether it requires grad."""
+    """The tensor as a `Parameter`, if `requires_grad` is given."""
     return tensor if requires_grad is None else Parameter(tensor, requires_grad)
 
 
@@ -136,19 +138,19 @@ def _shard_entry(row: Any) -> ShardEntry:
 def _hash(row: Any) -> str:
     digest = text(row["xxh3"])
     if not _HASH.fullmatch(digest):
-        raise BundleError("a hash is 32 hexadecimal digits")
+        raise BundleError("a hash must have 32 hexadecimal digits")
     return digest
 
 
 def _read_metadata(path: Path, size: int, digest: str) -> bytes:
-    """The hash is taken before the text is parsed, so that damage is called damage."""
+    """The hash is checked before the text is parsed, so that damage is reported as damage."""
     descriptor = open_file(path, METADATA)
     with os.fdopen(descriptor, "rb") as file:
         if os.fstat(descriptor).st_size != size:
-            raise BundleError(f"{path / METADATA} is truncated or altered: its size is not the one that was written")
+            raise BundleError(f"{path / METADATA} is truncated or was altered: its size does not match the manifest")
         data = file.read(size)
     if hash_of(data) != digest:
-        raise BundleError(f"{path / METADATA} was altered or damaged: its hash is not the one that was written")
+        raise BundleError(f"{path / METADATA} is damaged or was altered: its hash does not match the manifest")
     return data
 
 

@@ -1,4 +1,4 @@
-"""Tables of an older version, brought to the columns that this version reads, one step for each version."""
+"""Migrate tables of an older schema to the current columns, one step for each version."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from .columns import OLDEST, SCHEMA, CompletenessRow
 
 
 def migrate(tables: dict[str, Any], schema: int) -> dict[str, Any]:
-    """The tables of a log that was written with another schema, as this version writes them."""
+    """The tables of a log that was written with an older schema, as this version writes them."""
     for step in range(integer(schema, OLDEST, SCHEMA), SCHEMA):
         tables = _STEPS[step](dict(tables))
     return tables
 
 
 def _from_2(tables: dict[str, Any]) -> dict[str, Any]:
-    """Modules got their base classes, completeness the tensors of unknown origin, logs their interventions."""
+    """Schema 3 added base classes to modules, tensors of unknown origin to completeness, and interventions."""
     tables["modules"] = [row if len(row) == 6 else [*row, []] for row in tables["modules"]]
     completeness = tables["completeness"]
     if completeness is not None and len(completeness) == 2:
@@ -26,5 +26,5 @@ def _from_2(tables: dict[str, Any]) -> dict[str, Any]:
     return {"interventions": [], "applied": [], **tables}
 
 
-#: By the version that a step begins with.
+#: Keyed by the version that a step migrates from.
 _STEPS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {2: _from_2}

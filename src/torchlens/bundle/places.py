@@ -1,7 +1,7 @@
-"""Where in the user's code something happened, to and from rows.
+"""Call sites to and from rows.
 
-A site is a chain of codes and instructions in them. Their lines, the source around these, and the statements that asked
-about a value travel along: the reader may have other files, or none.
+A site is a chain of code objects and instructions in them. The line numbers, the source lines around them and the
+statements that read a value are saved too: whoever loads the log may have other source files, or none.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _KINDS = ("if", "elif", "while", "assert", "ternary", "comprehension", "guard", 
 
 
 class PlaceEncoder:
-    """Numbers sites, and notes what is to be known of them."""
+    """Numbers sites, and collects the source lines and statements that belong to them."""
 
     def __init__(self) -> None:
         self._sites = Table(self._site_row)
@@ -71,7 +71,7 @@ class PlaceEncoder:
         return len(self._noted) > before
 
     def _note_source(self, code: Any, line: int) -> None:
-        """The lines around a call travel along: the reader may not have the file."""
+        """Save the source lines around a call: whoever loads the log may not have the file."""
         around = range(max(1, line - LINES_BEFORE), line + LINES_AFTER + 1)
         if isinstance(code, SavedCode):
             lines = {number: code.source[number] for number in around if number in code.source}
@@ -94,7 +94,7 @@ class PlaceEncoder:
 
 
 def _key(site: Site) -> Hashable:
-    """Code objects compare by content, which is slow; they are told apart by identity."""
+    """A key by identity: code objects compare by content, which is slow."""
     return tuple([part if type(part) is int else id(part) for part in site])
 
 
@@ -102,7 +102,7 @@ def _key(site: Site) -> Hashable:
 
 
 def read_sites(tables: Tables) -> list[Site]:
-    """The sites, with all that is known of them."""
+    """The sites, with their lines, source and statements."""
     return _Decoder(tables).sites
 
 
@@ -125,14 +125,14 @@ class _Decoder:
     def _statement(self, row: Any) -> None:
         where, instruction, *statement = row
         code = at(self.codes, where)
-        code.lines[integer(instruction, -1)]  # it is one of the places
+        code.lines[integer(instruction, -1)]  # raises unless it is one of the places
         code.statements[instruction] = _read_statement(*statement)
 
     def _site(self, row: Any) -> Site:
         site: list[Any] = []
         for code_number, instruction in zip(row[::2], row[1::2], strict=True):
             code = at(self.codes, code_number)
-            code.lines[integer(instruction, -1)]  # every instruction of a site is described
+            code.lines[integer(instruction, -1)]  # raises unless the instruction is described
             site += (code, instruction)
         return tuple(site)
 

@@ -1,4 +1,4 @@
-"""What is whole in a folder that was cut short."""
+"""Recover what is intact in a folder whose writing was interrupted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TABLES = (
 
 
 def recover_trace(path: Path) -> Trace:
-    """The trace of a forward pass whose saving was cut short, as far as it is whole. Tensors stay in the files."""
+    """The intact part of a trace whose saving was interrupted. Tensors are read on access."""
     put_back(path)
     if (path / MANIFEST).is_file():
         return _from_bundle(path)
@@ -44,7 +44,7 @@ def recover_trace(path: Path) -> Trace:
 
 
 def _from_bundle(path: Path) -> Trace:
-    """The trace in a bundle of which some tensors may be lost."""
+    """The trace in a finished bundle, some of whose tensors may be damaged."""
     tables, table = open_bundle(path, damaged=True)
     if "fastlog" in tables:
         raise is_recording(path)
@@ -61,12 +61,12 @@ def is_recording(path: Path) -> BundleError:
 
 
 def is_fastlog(path: Path) -> bool:
-    """Does the folder hold a recording of tl.fastlog, and not a log? Whole or cut short."""
+    """Does the folder hold a recording of tl.fastlog, complete or not, rather than a log?"""
     return "fastlog" in (open_bundle(path)[0] if (path / MANIFEST).is_file() else open_journal(path).head)
 
 
 class Journal(NamedTuple):
-    """What had been written when a folder was cut short."""
+    """What had been written when writing was interrupted."""
 
     head: dict[str, Any]
     lines: list[dict[str, Any]]
@@ -75,7 +75,7 @@ class Journal(NamedTuple):
 
 
 def open_journal(path: Path) -> Journal:
-    """Read what is whole of a journal."""
+    """Read the intact part of a journal."""
     if not path.is_dir():
         raise not_there(path)
     text_lines = read_small_file(path, JOURNAL, _LARGEST_JOURNAL).split(b"\n")
@@ -112,13 +112,13 @@ def _check_head(head: Any) -> dict[str, Any]:
 
 
 def _parsed(lines: list[bytes], warnings: list[str]) -> list[dict[str, Any]]:
-    """The lines, up to the first that can't be read: after that nothing makes sense."""
+    """The lines up to the first that can't be read; later ones would refer to rows that are missing."""
     parsed: list[dict[str, Any]] = []
     for number, line in enumerate(lines):
         try:
             new = parse(line, "a line")
             if type(new) is not dict or any(type(new.get(name, [])) is not list for name in _TABLES):
-                raise BundleError("a line is a JSON object of lists")
+                raise BundleError("a line must be a JSON object of lists")
             parsed.append(new)
         except BundleError as error:
             warnings.append(f"line {number + 2} of the journal can't be read ({error}); it and the rest are dropped")
@@ -152,18 +152,18 @@ def _location(row: Any) -> Location:
     file, start, size, digest = row
     name = text(file)
     if name != shard_name(int(name[8:13])):
-        raise BundleError(f"no file of a bundle is called {name[:80]!r}")
+        raise BundleError(f"{name[:80]!r} is not the name of a file of a bundle")
     return Location(name, integer(start), integer(size), text(digest))
 
 
 def _put_back(tables: dict[str, Any], rows: dict[str, list[Any]]) -> None:
-    """Tell the values what was kept of them, and the module calls where they ended."""
+    """Enter into the rows what was kept of each value, and where each module call ended."""
     values, calls = tables["values"], tables["module_calls"]
     for index, number in rows["kept"]:
         values[integer(index)] = ValueRow(*values[index])._replace(tensor=number)
     for index, number in rows["made"]:
         values[integer(index)] = ValueRow(*values[index])._replace(transformed=["kept", number])
-    last = len(tables["calls"])  # what was still running ended where the trace does
+    last = len(tables["calls"])  # a module call that was still running ends where the trace does
     calls[:] = [ModuleCallRow(*row)._replace(stop=last) for row in calls]
     for row in rows["module_ends"]:
         end = ModuleEndRow(*row)

@@ -1,9 +1,9 @@
-"""Put a finished folder in place of another, so that at every moment one of the two is there and whole.
+"""Replace a folder by a finished one, so that at every moment one of the two exists and is complete.
 
-Also if the power fails: what is replaced goes only when the new folder is on the disk. Where nothing is replaced there
-is nothing to lose but what was just written, and nobody waits for the disk.
+This holds even if the power fails: the old folder is removed only when the new one has been flushed to disk. Where
+nothing is replaced, nothing but the new folder could be lost, and nothing is flushed.
 
-Linux can exchange two folders in one step. Elsewhere the old one steps aside under a hidden name before the new one
+Linux can exchange two folders in one step. Elsewhere the old one is renamed to a hidden name before the new one
 takes its place; if the process dies in between, `put_back` finds it there.
 """
 
@@ -25,16 +25,16 @@ from .files import FORMAT, JOURNAL, LARGEST_MANIFEST, MANIFEST, METADATA, read_s
 
 _SHARD = re.compile(r"tensors-\d{5,}\.safetensors", re.ASCII)
 _RENAME_EXCHANGE = 2
-_AT_FDCWD = -100  # paths are relative to the working folder, as everywhere
+_AT_FDCWD = -100  # paths are relative to the working directory
 
 
 def beside(path: Path, ending: str) -> Path:
-    """A hidden name next to a path, which nobody else uses."""
+    """A unique hidden name next to a path."""
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}.{ending}")
 
 
 def replace(path: Path, new: Path) -> None:
-    """Give a finished folder the name it is to have. What had the name goes when the new one is there for good."""
+    """Rename a finished folder to its final name. What had that name is removed once the new one is on disk."""
     if not os.path.lexists(path):
         os.rename(new, path)
         return
@@ -45,8 +45,8 @@ def replace(path: Path, new: Path) -> None:
 
 
 def _remove(old: Path) -> None:
-    """Remove a bundle's own files. Should anything else have come into the folder, it stays, under a hidden name."""
-    (old / MANIFEST).unlink(missing_ok=True)  # first, so that a part of it is never taken for a bundle
+    """Remove a bundle's own files. If the folder holds anything else, that stays, under a hidden name."""
+    (old / MANIFEST).unlink(missing_ok=True)  # first, so that a half-removed folder is never taken for a bundle
     for path in old.iterdir():
         if belongs_to_bundle(path.name):
             with suppress(OSError):
@@ -61,7 +61,7 @@ def belongs_to_bundle(name: str) -> bool:
 
 
 def is_manifest(folder: Path) -> bool:
-    """Does a folder have the manifest of a bundle, of whatever version?"""
+    """Does a folder have the manifest of a bundle, of any version?"""
     try:
         manifest = parse(read_small_file(folder, MANIFEST, LARGEST_MANIFEST), MANIFEST)
     except BundleError:
@@ -70,7 +70,7 @@ def is_manifest(folder: Path) -> bool:
 
 
 def _exchange(one: Path, other: Path) -> bool:
-    """Let two folders change names in one step; False where the system or the file system can't."""
+    """Exchange the names of two folders in one step; False where the system or the file system can't."""
     rename = _renameat2()
     return rename is not None and not rename(
         _AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE
@@ -79,7 +79,7 @@ def _exchange(one: Path, other: Path) -> bool:
 
 @cache
 def _renameat2() -> Any:
-    """A function of the C library of Linux that Python has no name for."""
+    """A function of Linux's C library that Python does not wrap."""
     found = getattr(ctypes.CDLL(None), "renameat2", None) if platform.system() == "Linux" else None
     if found is not None:
         found.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
@@ -111,14 +111,14 @@ def stepped_aside(path: Path) -> Path | None:
 
 
 def put_back(path: Path) -> None:
-    """Give a bundle that stepped aside its name back."""
+    """Rename a bundle that stepped aside back to its own name."""
     old = stepped_aside(path)
     if old is not None:
         os.rename(old, path)
 
 
 def not_there(path: Path) -> BundleError:
-    """Say what there is instead."""
+    """An error that says what was found instead of a bundle."""
     if path.exists():
         return BundleError(f"{path} is not a folder; tl.save makes one")
     if stepped_aside(path) is None:

@@ -1,4 +1,4 @@
-"""Write a trace as a bundle, all of it or nothing."""
+"""Write a trace as a bundle: all of it, or nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _REPLACE = ", or replace it with tl.save(..., overwrite=True)"
 def save_trace(
     trace: Trace, path: Path, *, overwrite: bool, activations: bool, gradients: bool, arguments: bool
 ) -> None:
-    """Write into a folder beside the one that is wanted, and rename it at the end."""
+    """Write into a temporary folder beside the target, and rename it at the end."""
     check_target(path, overwrite, _REPLACE)
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,7 @@ def save_trace(
         new.mkdir()
     try:
         _write(trace, new, activations=activations, gradients=gradients, arguments=arguments)
-        check_target(path, overwrite, _REPLACE)  # once more: others may have been there meanwhile
+        check_target(path, overwrite, _REPLACE)  # again: another process may have written there meanwhile
         with writing(path):
             replace(path, new)
     except BaseException as error:
@@ -78,7 +78,7 @@ def _write(trace: Trace, folder: Path, **wanted: bool) -> None:
 
 
 class Names:
-    """Makes names differ."""
+    """Makes names unique."""
 
     def __init__(self) -> None:
         self._times: dict[str, int] = {}

@@ -1,7 +1,7 @@
-"""Safetensors files that are written front to back, and read one tensor at a time.
+"""Safetensors files that are written sequentially, and read one tensor at a time.
 
-A safetensors file begins with a header that lists its tensors, so room for it is left at first and filled when the file
-is closed. The header also has the hash of each tensor; the header's own hash is in the manifest.
+A safetensors file begins with a header that lists its tensors, so space for it is reserved first and filled when the
+file is closed. The header also has the hash of each tensor; the header's own hash is in the manifest.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .checks import blaming, integer, one_of, parse, sizes, text
 from .files import open_file, writing
 from .hashing import PIECE, hash_of, new_hash
 
-#: The names that safetensors has for types. What has none is stored as bytes; the metadata tells what they are.
+#: The names that safetensors has for dtypes. Other dtypes are stored as bytes; the metadata has their names.
 DTYPES = {
     torch.bool: "BOOL", torch.uint8: "U8", torch.int8: "I8", torch.uint16: "U16", torch.int16: "I16",
     torch.float16: "F16", torch.bfloat16: "BF16", torch.uint32: "U32", torch.int32: "I32", torch.float32: "F32",
@@ -32,8 +32,8 @@ DTYPES = {
 _ITEM_SIZES = {name: dtype.itemsize for dtype, name in DTYPES.items()}
 
 _LARGEST_HEADER = 100_000_000  # as in safetensors itself
-_LARGE = 1 << 20  # bytes from which on it is worth while to hash in another thread
-_HEADER_LINE = 300  # bytes that a tensor takes in the header, or less
+_LARGE = 1 << 20  # bytes above which it pays to hash in another thread
+_HEADER_LINE = 300  # bytes that a tensor takes in the header, at most
 
 
 class Blob(NamedTuple):
@@ -93,20 +93,20 @@ class ShardWriter:
         return Blob(len(self.entries), name)
 
     def last(self) -> Location:
-        """Where the tensor is that was appended last."""
+        """Where the tensor that was appended last is."""
         name = next(reversed(self._header))
         start, end = self._header[name]["data_offsets"]
         return Location(shard_name(len(self.entries)), start + 8 + self._room, end - start, self._hashes[name])
 
     def close(self) -> list[ShardEntry]:
-        """Finish the last file; return what the manifest has to say about all of them."""
+        """Finish the last file; return the manifest's entries for all of them."""
         if self._file is not None:
             self._finish()
         self._end()
         return self.entries
 
     def abandon(self) -> None:
-        """Let go of everything, leaving the last file as it is."""
+        """Close the files, leaving the last one unfinished."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -127,7 +127,7 @@ class ShardWriter:
         self._used = self._header_used = 0
 
     def _write(self, data: memoryview) -> str:
-        """Write bytes; return their hash. Neither hashing nor writing holds up the other."""
+        """Write bytes and return their hash. Large data is hashed in another thread, while it is written."""
         hashed: Callable[[], str] | None = None
         if data.nbytes >= _LARGE:
             self._hasher = self._hasher or ThreadPoolExecutor(1)
@@ -164,7 +164,7 @@ class Location(NamedTuple):
     xxh3: str
 
     def check(self, folder: Path) -> None:
-        """Read the bytes without keeping them. Raises if they are not all there, or not the right ones."""
+        """Read the bytes without keeping them. Raises if any are missing or the hash does not match."""
         descriptor = open_file(folder, self.file)
         with os.fdopen(descriptor, "rb") as file:
             if os.fstat(descriptor).st_size < self.start + self.bytes:
@@ -176,7 +176,7 @@ class Location(NamedTuple):
                 hashed.update(data)
                 left = left - len(data) if data else 0
         if hashed.hexdigest() != self.xxh3:
-            raise BundleError(f"{folder / self.file} was altered or damaged: a tensor in it has another hash")
+            raise BundleError(f"{folder / self.file} is damaged or was altered: the hash of a tensor does not match")
 
     def is_whole(self, folder: Path) -> bool:
         try:
@@ -186,7 +186,7 @@ class Location(NamedTuple):
         return True
 
     def read(self, folder: Path) -> Tensor:
-        """The bytes, in memory of their own, checked against their hash."""
+        """The bytes, in newly allocated memory, checked against their hash."""
         descriptor = open_file(folder, self.file)
         try:
             return self.read_into(self.memory(), descriptor, folder)
@@ -194,11 +194,11 @@ class Location(NamedTuple):
             os.close(descriptor)
 
     def memory(self) -> Tensor:
-        """Memory that has room for the bytes."""
+        """Uninitialized memory for the bytes."""
         return torch.empty(self.bytes, dtype=torch.uint8, device="cpu")
 
     def read_into(self, memory: Tensor, descriptor: int, folder: Path) -> Tensor:
-        """The same from a file that is open. Not mapped: a file that shrinks later could end the process."""
+        """The same from an open file. Not memory-mapped: if the file shrank later, the process would be killed."""
         rest, place = memoryview(memory.numpy()), self.start  # type: ignore[arg-type]
         hashed = new_hash()
         while rest.nbytes:
@@ -208,12 +208,12 @@ class Location(NamedTuple):
             hashed.update(rest[:count])
             rest, place = rest[count:], place + count
         if hashed.hexdigest() != self.xxh3:
-            raise BundleError(f"{folder / self.file} was altered or damaged: a tensor in it has another hash")
+            raise BundleError(f"{folder / self.file} is damaged or was altered: the hash of a tensor does not match")
         return memory
 
 
 def locate(folder: Path, shards: Sequence[ShardEntry], damaged: bool = False) -> dict[Blob, Location]:
-    """Where each tensor is, from the headers of the files; of files that may be damaged, as far as they tell."""
+    """Where each tensor is, from the headers of the files; with `damaged`, unreadable headers are skipped."""
     found: dict[Blob, Location] = {}
     for number, entry in enumerate(shards):
         try:
@@ -235,10 +235,10 @@ def _read_header(folder: Path, entry: ShardEntry, damaged: bool) -> dict[str, Lo
             raise BundleError(f"it has {size} bytes, not the {total} that were written")
         length = int.from_bytes(file.read(8), "little")
         if not 2 <= length <= min(_LARGEST_HEADER, total - 8):
-            raise BundleError(f"a header of {length} bytes is impossible")
+            raise BundleError(f"a header can't have {length} bytes")
         data = file.read(length)
     if hash_of(data) != entry.xxh3:
-        raise BundleError("its header has another hash than the one that was written")
+        raise BundleError("the hash of its header does not match")
     header = parse(data, "its header")
     hashes = header.pop("__metadata__")
     return {
@@ -252,5 +252,5 @@ def _location(file: str, base: int, total: int, described: dict[str, Any], diges
     size = _ITEM_SIZES[one_of(_ITEM_SIZES, described["dtype"])] * math.prod(sizes(described["shape"]))
     integer(start), integer(end, start, total - base)
     if end - start != size:
-        raise BundleError(f"a tensor of {size} bytes takes {end - start}")
+        raise BundleError(f"a tensor of {size} bytes is stored in {end - start}")
     return Location(file, base + start, size, digest)

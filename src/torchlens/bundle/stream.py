@@ -1,10 +1,10 @@
 """Write tensors while the model runs, in the background and in bounded memory.
 
     tensors-00000.safetensors    the tensors, one after the other; the header is filled in when the file is full
-    journal.jsonl                after each tensor a line: where it is, its hash, and what became known with it
-    manifest.json, metadata.json at the end; then the journal goes, and the folder is a bundle like any other
+    journal.jsonl                after each tensor a line: where it is, its hash, and the records up to it
+    manifest.json, metadata.json at the end; then the journal is removed, and the folder is a bundle like any other
 
-A line is written when its tensor has been: whatever the journal lists is whole, also after `kill -9`. The journal's
+A line is written after its tensor: whatever the journal lists is intact, even after `kill -9`. The journal's
 first line counts the tensors that were handed over to be written, so that it is known how many are missing.
 """
 
@@ -62,7 +62,7 @@ class StreamedTensor(Stored):
 
 
 class TensorStream:
-    """Appends tensors to a folder from a thread of its own.
+    """Appends tensors to a folder, in a background thread.
 
     >>> stream = TensorStream(folder / "stream", {"made by": "an example"})
     >>> kept = stream.append("x", torch.ones(3), lambda number: {"note": "three ones"})
@@ -98,7 +98,7 @@ class TensorStream:
         self._thread.start()
 
     def append(self, name: str, tensor: Tensor, facts: RowFacts) -> StreamedTensor:
-        """Have a tensor written. It must not be changed until it is."""
+        """Queue a tensor for writing. It must not be changed until it has been written."""
         item = StreamedTensor(tensor, self.table)
         with self._turn:
             self._count()
@@ -118,7 +118,7 @@ class TensorStream:
         self._check()
 
     def close(self) -> list[Any]:
-        """Wait until everything has been written, and finish the files; return what the manifest says about them."""
+        """Wait until everything has been written, and finish the files; return the manifest's entries for them."""
         self.drain()
         with self.explaining():
             entries = self._shards.close()
@@ -126,7 +126,7 @@ class TensorStream:
         return entries
 
     def become_bundle(self, tables: Tables) -> None:
-        """Everything has been written: with these tables, make a bundle of the folder."""
+        """After everything has been written: turn the folder into a bundle with these tables."""
         entries = self.close()
         with self.explaining():
             finish(self.folder, tables, entries)
@@ -134,7 +134,7 @@ class TensorStream:
                 os.unlink(self.folder / JOURNAL)
 
     def abandon(self) -> None:
-        """Leave the folder as it is; what is whole in it can be recovered. Also after `close`."""
+        """Leave the folder as it is; what is intact in it can be recovered. May be called after `close`."""
         with self._turn:
             self._closing = True
             self._queue.clear()
@@ -155,7 +155,7 @@ class TensorStream:
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
-        """Have an error at the end say what can be recovered."""
+        """Add to an error at the end how to recover what was written."""
         try:
             yield
         except (BundleError, OSError) as failure:
@@ -168,7 +168,7 @@ class TensorStream:
         return BundleError(f"{failure}; {self._recover} gives {tensors}")
 
     def _count(self) -> None:
-        """Note that one more tensor is to be written, where it is found whatever becomes of this process."""
+        """Count one more tensor in the journal, where the number survives this process."""
         self._handed += 1
         with writing(self.folder / JOURNAL):
             os.pwrite(self._counter, _counted(self._handed), 0)
@@ -218,7 +218,7 @@ class TensorStream:
         return number, {"tensors": rows, "layouts": layouts, "storages": table.storages[before[2] :]}
 
     def _store(self, name: str, memory: Memory) -> Blob:
-        """Write a stretch of memory, unless the same has been written before: what a view looks at, mostly."""
+        """Write a stretch of memory, unless the same bytes have been written before, as for most views."""
         data = memory.data
         glimpse = (data.nbytes, memory.dtype, bytes(data[:: data.nbytes // 256 + 1]))
         known = self._seen.setdefault(glimpse, {})
@@ -238,7 +238,7 @@ class TensorStream:
     def _write_line(self, line: bytes) -> None:
         with writing(self.folder / JOURNAL):
             if os.write(self._journal, line + b"\n") != len(line) + 1:
-                raise OSError("a part of a line only")
+                raise OSError("only a part of the line was written")
 
 
 def _dumped(line: dict[str, Any]) -> bytes:
@@ -251,7 +251,7 @@ def _counted(tensors: int) -> bytes:
 
 
 class TraceStream:
-    """Where the values of a forward pass go while it runs: a file, and memory as well if that is wanted."""
+    """Writes the values of a forward pass to disk while it runs, and keeps them in memory too if asked."""
 
     def __init__(self, folder: Path, keep_in_memory: bool) -> None:
         self._folder = folder
@@ -268,12 +268,12 @@ class TraceStream:
         self._begun = True
 
     def put(self, value: Value) -> None:
-        """What was kept of a value is wanted: write it. Called once for each value."""
+        """Write what was kept of a value. Called once for each value."""
         if isinstance(value.kept, UninitializedTensorMixin) or (
             isinstance(value.kept, Tensor) and is_functorch_wrapped(value.kept)
         ):
             return  # it has no value
-        _ = value.facts  # from the tensor, while it is there
+        _ = value.facts  # read from the tensor, before it is dropped
         name = ".".join(filter(None, (value.role, str(value.index), value.address)))
         if isinstance(value.kept, Tensor):
             handle = self._stream.append(name, value.kept, lambda number: self._written(value, number))
@@ -295,7 +295,7 @@ class TraceStream:
         return self._journal.rows_until(value) | {"made": [value.index, number]}
 
     def finish(self) -> None:
-        """The forward pass is over and everything that is wanted was put: make the folder a bundle."""
+        """The forward pass is over and everything has been put: turn the folder into a bundle."""
         stream, trace = self._stream, self._trace
         stream.drain()
         encoder = RecordEncoder(trace, stream.encoder)
@@ -312,13 +312,13 @@ class TraceStream:
         return number, made
 
     def abandon(self) -> None:
-        """Something went wrong: leave what is there to be recovered."""
+        """An error occurred: leave what was written, to be recovered."""
         if self._begun:
             self._stream.abandon()
 
 
 class _Journal:
-    """The records that became known between one tensor and the next, as rows."""
+    """The records that were added between one tensor and the next, as rows."""
 
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
@@ -330,7 +330,7 @@ class _Journal:
         self._open: set[int] = set()  # module calls that have not ended
 
     def rows_until(self, value: Value) -> dict[str, Any]:
-        """All records up to the one of a value, as far as they have not been noted yet."""
+        """All records up to that of a value that have not been written yet."""
         trace, encoder = self._trace, self.encoder
         last = value.index
         if value.call >= 0:
@@ -368,7 +368,7 @@ class _Journal:
         return rows
 
     def _ended(self) -> list[Any]:
-        """A call that began before the latest operation, but is not around it, has ended before it."""
+        """Module calls that began before the latest operation but do not contain it: they have ended."""
         calls, latest = self._trace.module_calls, self._calls - 1
         around, running = set(), self._trace.calls[latest].module_call if latest >= 0 else -1
         while running >= 0:

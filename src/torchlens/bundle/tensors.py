@@ -1,7 +1,7 @@
-"""Tensors to and from rows of a table: which memory, and how the tensor lies in it.
+"""Tensors to and from rows of a table: which storage a tensor has, and its layout there.
 
-Each piece of memory is stored once, however many tensors look at it, and they share it again when they are loaded.
-A tensor that is no plain view of memory (sparse, quantized, nested) is a row that refers to the rows of its parts.
+Each storage is written once, however many tensors are views of it, and they share it again when they are loaded.
+A tensor that is not a strided view of a storage (sparse, quantized, nested) is a row that refers to its parts' rows.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _COMPRESSED = {
 
 @cache
 def torch_constants() -> dict[str, Any]:
-    """Types, layouts and the like by their names in torch."""
+    """Dtypes, layouts and the like by their names in torch."""
     kinds = (torch.dtype, torch.layout, torch.memory_format, torch.qscheme)
     named = ((name, getattr(torch, name)) for name in dir(torch))
     return {str(thing).removeprefix("torch."): thing for _, thing in named if isinstance(thing, kinds)}
@@ -60,7 +60,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 def dtype_named(name: Any) -> torch.dtype:
     dtype = torch_constants().get(text(name))
     if not isinstance(dtype, torch.dtype):
-        raise BundleError(f"torch has no type {name!r}")
+        raise BundleError(f"torch has no dtype {name!r}")
     return dtype
 
 
@@ -77,7 +77,7 @@ class Memory(NamedTuple):
 
 
 class ByteSpan:
-    """What the tensors to be stored touch of one piece of memory, in bytes."""
+    """The range of bytes of one storage that the tensors to be stored cover."""
 
     def __init__(self, tensor: Tensor) -> None:
         self.first = tensor
@@ -90,7 +90,7 @@ class ByteSpan:
         self.low, self.high = min(self.low, low), max(self.high, high)
 
     def begin(self) -> int:
-        """Aligned for every type that looks at it."""
+        """The first byte, aligned for every dtype that views it."""
         return self.low if len(self.dtypes) == 1 else self.low // 16 * 16
 
     def memory(self) -> Memory:
@@ -110,7 +110,7 @@ class ByteSpan:
 class TensorEncoder:
     """Turns tensors into rows, and stores the memory behind them.
 
-    `store` takes a name and a stretch of memory, and says where it put it.
+    `store` takes a name and a stretch of memory, and returns where it was stored.
     """
 
     def __init__(self, store: Callable[[str, Memory], Blob]) -> None:
@@ -122,10 +122,10 @@ class TensorEncoder:
         self._blobs: dict[Blob, int] = {}
         self._spans: dict[Any, ByteSpan] = {}
         self._stored: dict[Any, int] = {}
-        self._known: dict[int, tuple[Tensor, int]] = {}  # by id; the tensor is kept so that the id stays its own
+        self._known: dict[int, tuple[Tensor, int]] = {}  # by id; the tensor is kept alive so that the id is not reused
 
     def foresee(self, tensor: Tensor) -> None:
-        """See which part of which memory a tensor needs, before any is stored."""
+        """Note which part of which storage a tensor needs, before any is stored."""
         for leaf in leaves(tensor):
             if leaf.numel() and not leaf.is_meta:
                 span = self._spans.get(_memory_of(leaf))
@@ -136,7 +136,7 @@ class TensorEncoder:
 
     @property
     def pieces(self) -> int:
-        """How many pieces of memory have been foreseen."""
+        """How many storages have been noted."""
         return len(self._spans)
 
     def add(self, tensor: Tensor, name: str) -> int:
@@ -149,7 +149,7 @@ class TensorEncoder:
         return known[1]
 
     def forget(self) -> None:
-        """Let go of the tensors; their memory may be used for others from now on."""
+        """Drop the references to the tensors: their memory may be reused from now on."""
         self._spans.clear()
         self._stored.clear()
         self._known.clear()
@@ -181,7 +181,7 @@ class TensorEncoder:
         return ["strided", layout, number, offset, tensor.is_conj()]
 
     def _layout(self, tensor: Tensor) -> int:
-        """Most tensors of a model have few types, shapes and strides between them: they are a table of their own."""
+        """Layouts are a table of their own: the tensors of a model share few dtypes, shapes and strides."""
         key = (tensor.dtype, tensor.shape, tensor.stride())
         number = self._layout_numbers.get(key)
         if number is None:
@@ -191,7 +191,7 @@ class TensorEncoder:
 
 
 def is_own_kind(tensor: Tensor) -> bool:
-    """Is it of a class of the user's that adds to a tensor, but holds its numbers as any tensor does?"""
+    """Is it of a user's subclass that stores its elements as a plain tensor does?"""
     kind = type(tensor)
     if kind in (Tensor, Parameter) or isinstance(tensor, UninitializedTensorMixin):
         return False
@@ -199,7 +199,7 @@ def is_own_kind(tensor: Tensor) -> bool:
 
 
 def plain_tensor(tensor: Tensor) -> Tensor:
-    """The same numbers as a tensor of torch's own class."""
+    """The same elements as a plain `torch.Tensor`."""
     if not is_own_kind(tensor):
         return tensor
     with no_torch_function():
@@ -210,7 +210,7 @@ Parts = tuple[str, list[Any], dict[str, Tensor]]
 
 
 def parts_of(tensor: Tensor) -> Parts | None:
-    """Kind, facts and parts of a tensor that is made of others; None for a plain one. Raises for what is not known."""
+    """Kind, facts and parts of a tensor that is made of others; None for a strided one. Raises for other kinds."""
     if tensor.layout is torch.jagged:
         values, offsets, lengths, facts = jagged_parts(tensor)
         return "jagged", facts, _named(values=values, offsets=offsets, lengths=lengths)
@@ -254,7 +254,7 @@ def _named(**tensors: Tensor | None) -> dict[str, Tensor]:
 
 
 def leaves(tensor: Tensor) -> Iterator[Tensor]:
-    """The plain tensors that a tensor is made of, as far as they exist in memory already."""
+    """The strided tensors that a tensor is made of, without making new ones."""
     parts = parts_of(tensor)
     if parts is None:
         yield tensor
@@ -264,12 +264,12 @@ def leaves(tensor: Tensor) -> Iterator[Tensor]:
 
 
 def _memory_of(tensor: Tensor) -> tuple[Any, ...]:
-    """Equal for tensors in the same memory, lazy copies of each other too."""
+    """A key that is equal for tensors in the same memory, including copy-on-write copies of each other."""
     return (tensor.device, data_address(tensor))
 
 
 def _extent(tensor: Tensor) -> tuple[int, int]:
-    """The bytes that a tensor touches, from and to."""
+    """The range of bytes that a tensor covers in its storage."""
     last = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride(), strict=True))
     first = int(tensor.storage_offset())
     return first * tensor.itemsize, (first + last + 1) * tensor.itemsize
@@ -279,12 +279,12 @@ def _extent(tensor: Tensor) -> tuple[int, int]:
 
 
 class TensorTable:
-    """The tensors of a bundle, read when they are asked for. Tensors that shared memory share it again."""
+    """The tensors of a bundle, read on access. Tensors that shared memory share it again."""
 
     def __init__(self, folder: Path, layouts: Any, rows: Any, storages: list[Location]) -> None:
         self._folder = folder
         self.storages = storages
-        self.lost: set[int] = set()  # of the storages
+        self.lost: set[int] = set()  # storages that are damaged or missing
         self._layouts = each("layouts", layouts, _read_layout)
         self._memory: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
         self._rows: list[TensorRow] = []
@@ -309,7 +309,7 @@ class TensorTable:
         return view.conj() if conj else view
 
     def nbytes(self, number: int) -> int:
-        """Bytes of a plain tensor, or of all plain tensors that a nested one is made of."""
+        """Bytes of a strided tensor, or of all strided tensors that another is made of."""
         kind, *facts = self._rows[number]
         if kind == "jagged":
             return self.nbytes(facts[0][0])
@@ -318,20 +318,20 @@ class TensorTable:
         return int(facts[0].numel * facts[0].dtype.itemsize)
 
     def storages_of(self, number: int) -> list[int]:
-        """The pieces of memory that a tensor needs."""
+        """The storages that a tensor needs."""
         kind, *facts = self._rows[number]
         if kind not in _VIEWS:
             return [storage for part in facts[0] for storage in self.storages_of(part)]
         return [facts[1]] if kind == "strided" else []
 
     def find_damage(self) -> Iterator[str]:
-        """Read every piece of memory and note which are lost; say how many."""
+        """Read every storage and note which are damaged; yield a sentence that says how many."""
         self.lost = {i for i, location in enumerate(self.storages) if not location.is_whole(self._folder)}
         if self.lost:
             yield f"{len(self.lost)} of {len(self.storages)} pieces of memory were incomplete or damaged"
 
     def is_whole(self, number: int) -> bool:
-        """Is everything there that a tensor needs, as far as damage was looked for?"""
+        """Are the storages that a tensor needs intact, as far as they have been checked?"""
         return not self.lost or self.lost.isdisjoint(self.storages_of(number))
 
     def read_all(self) -> list[Tensor]:
@@ -348,7 +348,7 @@ class TensorTable:
 
             large = [location for location in self.storages if location.bytes > 1 << 20]
             with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-                # Memory of this thread's: a new thread has none that was used before, and new pages take their time.
+                # Allocated by this thread, which can reuse freed memory: a new thread would wait for new pages.
                 found = dict(zip(large, pool.map(read, large, [each.memory() for each in large]), strict=True))
             storages = [found.get(location) or read(location, location.memory()) for location in self.storages]
         self._memory.update(enumerate(storages))
@@ -361,7 +361,7 @@ class TensorTable:
         return memory
 
     def add(self, row: TensorRow) -> None:
-        """Check a row, so that nothing can go wrong when it is read."""
+        """Check a row when it is added, so that reading it later can't fail."""
         kind, *facts = row
         one_of((*_VIEWS, *_ASSEMBLE), kind)
         if kind in _VIEWS:
@@ -369,7 +369,7 @@ class TensorTable:
         else:
             parts, *rest = facts
             for part in parts:
-                integer(part, 0, len(self._rows) - 1)  # parts come first
+                integer(part, 0, len(self._rows) - 1)  # parts come before the whole
             self._rows.append([kind, parts, *_CHECK[kind](*rest)])
 
     def _checked_view(self, kind: str, number: Any, *where: Any) -> TensorRow:
@@ -441,7 +441,7 @@ def _per_channel(parts: list[Tensor], dtype: torch.dtype, axis: int) -> Tensor:
     return make_per_channel_quantized(codes, scales, points, axis)
 
 
-#: How tensors that are made of others are put together again.
+#: How tensors that are made of others are rebuilt.
 _ASSEMBLE: dict[str, Callable[..., Tensor]] = {
     "sparse_coo": _sparse,
     **{kind: _compressed(kind) for kind in _COMPRESSED},

@@ -1,9 +1,9 @@
-"""What a log may run that was loaded from a file of unknown origin.
+"""What a log that was loaded from an untrusted file may run.
 
-Loading, printing and drawing run nothing. To validate or replay a log is to call torch with arguments from the file,
-and not every kernel of torch checks what it is given. So a log that was loaded without `trust=True` calls only the
-functions of torch's public API that are listed here: common ones, that check their arguments. The sizes of what they
-would return are worked out before, on tensors without memory.
+Loading, printing and drawing run nothing. Validating or replaying a log calls torch with arguments from the file, and
+not every kernel of torch checks its arguments. So a log that was loaded without `trust=True` calls only the functions
+of torch's public API that are listed here: common ones that check their arguments. Before each call, the size of its
+result is computed on meta tensors.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .._torch import grad_scope, set_grad_enabled
 from ..capture.containers import flat_tensors, replace_tensors
 from ..errors import UntrustedError
 
-#: The most that one call may return.
+#: The most bytes that one call may return.
 _MOST_BYTES = 1 << 30
 
 _NAMESPACES = {"torch", "torch._C._nn", "torch.functional", "torch.nn.functional", "torch.Tensor"}
 
 _ALLOWED = {
-    # Element by element.
+    # Element-wise.
     "abs", "acos", "acosh", "add", "addcdiv", "addcmul", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and",
     "bitwise_not", "bitwise_or", "bitwise_xor", "ceil", "celu", "clamp", "clamp_max", "clamp_min", "clip", "conj",
     "copysign", "cos", "cosh", "deg2rad", "div", "divide", "dropout", "elu", "eq", "erf", "erfc", "exp", "exp2",
@@ -65,7 +65,7 @@ _ALLOWED = {
     "arange", "bernoulli", "complex", "eye", "full", "full_like", "linspace", "multinomial", "new_full", "new_ones",
     "new_tensor", "new_zeros", "normal", "ones", "ones_like", "rand", "rand_like", "randint", "randint_like", "randn",
     "randn_like", "randperm", "scalar_tensor", "tensor", "zeros", "zeros_like",
-    # Types, and methods that are written in place, by name.
+    # Dtypes, and in-place methods.
     "bfloat16", "bool", "byte", "cpu", "double", "fill", "float", "half", "int", "long", "short", "type", "zero",
     "exponential", "uniform", "requires_grad",
 }  # fmt: skip
@@ -77,7 +77,7 @@ _OPERATORS = {
     "setitem", "sub", "truediv", "xor",
 }  # fmt: skip
 
-#: How much they return depends on values, but is never much more than they are given.
+#: The size of their result depends on values, but is never much larger than that of their arguments.
 _BOUNDED = {
     "__getitem__", "__setitem__", "argwhere", "cpu", "index_put_", "masked_select", "nonzero", "to", "type", "unique",
     "where",
@@ -85,7 +85,7 @@ _BOUNDED = {
 
 
 def careful(torch_name: str, function: Any) -> Callable[[Any, Any], None]:
-    """What to call with the arguments of a function before it is called; it raises if that is not safe."""
+    """A check to call with a function's arguments before the function; it raises if the call is not safe."""
     return partial(_check_sizes, torch_name, function) if is_allowed(torch_name) else partial(_refuse, torch_name)
 
 
@@ -100,13 +100,13 @@ def is_allowed(torch_name: str) -> bool:
 
 def _refuse(torch_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
     raise UntrustedError(
-        f"{torch_name} is not among the functions that a log from a file may run; "
-        "if you know who wrote the file, tl.load(path, trust=True) runs all of torch's own"
+        f"{torch_name} is not on the list of functions that a loaded log may call; "
+        "if you trust the file, tl.load(path, trust=True) allows all of torch's own"
     )
 
 
 def _check_sizes(torch_name: str, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Find out how much memory the result would take, from tensors that have none."""
+    """Compute the size of the result on meta tensors, which have no memory."""
     name = torch_name.rpartition(".")[2]
     try:
         with grad_scope(), torch.device("meta"):
@@ -115,19 +115,16 @@ def _check_sizes(torch_name: str, function: Any, args: Sequence[Any], kwargs: Ma
     except (RuntimeError, NotImplementedError, TypeError, ValueError, IndexError) as error:
         if name in _BOUNDED:
             return
-        raise UntrustedError(
-            f"{torch_name}: the size of its result is not known beforehand ({str(error)[:80]})"
-        ) from None
+        raise UntrustedError(f"{torch_name}: the size of its result can't be predicted ({str(error)[:80]})") from None
     size = sum(tensor.numel() * tensor.element_size() for tensor in flat_tensors([result]))
     if size > _MOST_BYTES:
         raise UntrustedError(
-            f"{torch_name} would return {size:,} bytes; "
-            "if you know who wrote the file, tl.load(path, trust=True) runs it"
+            f"{torch_name} would return {size:,} bytes; if you trust the file, tl.load(path, trust=True) allows it"
         )
 
 
 def _on_meta(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments without what names a place that has memory."""
+    """Keyword arguments with their device replaced by meta."""
     return {name: value for name, value in kwargs.items() if name not in ("device", "generator", "pin_memory")}
 
 

@@ -13,9 +13,9 @@ from ..errors import ArgumentError
 def model_arguments(model: Any, input_args: Any, input_kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
     """The positional and keyword arguments for the model."""
     if not isinstance(model, nn.Module):
-        raise ArgumentError(f"the first argument is the model, an nn.Module, not {_kind(model)}")
+        raise ArgumentError(f"the first argument must be the model, an nn.Module, not {_kind(model)}")
     if input_kwargs is not None and not isinstance(input_kwargs, Mapping):
-        raise ArgumentError(f"input_kwargs is a dict of keyword arguments, not {_kind(input_kwargs)}")
+        raise ArgumentError(f"input_kwargs must be a dict of keyword arguments, not {_kind(input_kwargs)}")
     if input_args is None:
         args = []
     elif type(input_args) in (list, tuple):

@@ -236,7 +236,7 @@ def _refill(new: Any, thing: Any, again: Callable[[Any], Any]) -> None:
         for i, member in enumerate(thing):
             new[i] = again(member)
     elif is_collection(thing) and not own:
-        raise TypeError(f"{type(thing).__name__} takes no other members")
+        raise TypeError(f"{type(thing).__name__} can't be rebuilt with other members")
     if dataclasses.is_dataclass(thing):
         own = {f.name: getattr(thing, f.name, None) for f in dataclasses.fields(thing)} | own
     for name, member in own.items():

@@ -84,8 +84,8 @@ class Connections:
             return None
         if connected.tensor._version != connected.version:
             warn(
-                f"a tensor of shape {tuple(value.shape)} was overwritten after it was logged: what the log holds is "
-                "what it was before, without its connection to autograd",
+                f"a tensor of shape {tuple(value.shape)} was overwritten after it was logged; the log keeps its "
+                "earlier value, detached from autograd",
                 FidelityWarning,
             )
             return None
@@ -158,6 +158,6 @@ class Following(Observer):
         if self._most_edges == len(self.edges):  # once
             self._most_edges -= 1
             self.trace.warnings.append(
-                f"only the first {len(self.edges)} values get their gradients: torch frees an autograd graph that "
-                "Python has looked at by recursion, and a larger one would overflow the stack"
+                f"only the first {len(self.edges)} values get their gradients: torch frees autograd nodes that Python "
+                "has looked at recursively, and more of them could overflow the stack"
             )

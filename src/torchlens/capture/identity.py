@@ -351,8 +351,8 @@ class Identity:
                 self.bind(tensor, value)
                 return value
             self.trace.warnings.append(
-                f"a tensor of shape {tuple(value.shape)} was overwritten by something that could not be seen; "
-                "its new value is logged as 'aliasupdate', without what wrote it"
+                f"a tensor of shape {tuple(value.shape)} was overwritten by code that can't be observed; "
+                "its new value is logged as 'aliasupdate', without the operation that wrote it"
             )
         return self.update(tensor, value, over)
 

@@ -59,8 +59,8 @@ class ModelTensors:
             kept = value.kept
             if isinstance(kept, Tensor) and version_of(kept) != versions[value.index]:
                 self.trace.warnings.append(
-                    f"the parameter {value.address} was overwritten by something that could not be seen; what used it "
-                    "is logged with its first value"
+                    f"the parameter {value.address} was overwritten by code that can't be observed; operations that "
+                    "used it are logged with its first value"
                 )
 
 

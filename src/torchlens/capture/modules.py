@@ -280,6 +280,6 @@ def copied_model(model: nn.Module) -> nn.Module:
         return copy
     except Exception as error:  # whatever a module or attribute raises that won't be copied
         raise ArgumentError(
-            f"the model can't be copied ({type(error).__name__}: {error}), and this runs it on copies; "
+            f"this function runs copies of the model, which can't be copied ({type(error).__name__}: {error}); "
             "log_forward_pass(model, x, check_completeness=True).validate() checks a run of the model itself"
         ) from error

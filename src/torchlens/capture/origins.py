@@ -27,7 +27,7 @@ from .dispatcher import UnknownTensor, user_line
 from .records import Trace, facts_of
 from .tensor_memory import lies_outside, memory_behind
 
-UNSEEN = "was computed by something that could not be seen (a compiled extension, a thread of another library)"
+UNSEEN = "was computed by code that can't be observed (a compiled extension, a thread of another library)"
 OUTSIDE = "came from outside torch after a tensor was handed out: what was computed there is not logged"
 NUMBERS = "was made of numbers that had been read from tensors: what was computed from them is not logged"
 BEFORE = "was computed before the forward pass, from tensors that require a gradient"

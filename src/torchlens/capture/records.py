@@ -345,7 +345,7 @@ class Trace:
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Whatever of a log is pickled, it gets here."""
-        raise BundleError("a log is not pickled: save it with tl.save(log, path), and read it with tl.load(path)")
+        raise BundleError("logs can't be pickled; save them with tl.save(log, path) and load them with tl.load(path)")
 
     def __copy__(self) -> Trace:
         new = Trace.__new__(Trace)

@@ -55,7 +55,7 @@ def trace_of(
     trace.seed, trace.submodule = seed, module
     if ":" not in module and wanted.calls > 1:
         trace.warnings.append(
-            f"{name} was called {wanted.calls} times, and this is its first call; for another: module='{name}:2'"
+            f"{name} was called {wanted.calls} times; this is its first call. For another one: module='{name}:2'"
         )
     return wanted.run._replace(error=error)
 
@@ -66,7 +66,7 @@ def _address(address: str) -> tuple[str, int]:
         return address, 1
     if not number.isdigit() or int(number) < 1:
         raise ArgumentError(
-            f"a module is chosen by its address, or by address and call as in 'core:2', not {address!r}"
+            f"module must be an address, or an address with a call number such as 'core:2', not {address!r}"
         )
     return name, int(number)
 

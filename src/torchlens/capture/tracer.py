@@ -527,7 +527,7 @@ class Tracer(TorchCalls):
         identity = self.identity
         if identity.writes.made(value, tensor):
             if facts_of(tensor) != facts_of(answer):
-                raise ArgumentError("what a call wrote in place keeps its shape, type and device")
+                raise ArgumentError("a value written in place must keep its shape, dtype and device")
             tensor.copy_(answer)  # it reaches every alias, as what the call wrote does
             answer = tensor
         else:

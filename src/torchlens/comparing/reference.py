@@ -72,7 +72,7 @@ def assert_same(a: ModelLog, b: ModelLog | str | PathLike[str], rtol: float | No
             its type rounds by.
     """
     if rtol is not None and (isinstance(rtol, bool) or not isinstance(rtol, (int, float)) or not rtol >= 0):
-        raise ArgumentError(f"rtol is a number, 0 or more, not {rtol!r}")
+        raise ArgumentError(f"rtol must be a number, 0 or more, not {rtol!r}")
     if isinstance(b, ModelLog):
         comparison = compare(a, b)
         if not (comparison or (rtol is not None and comparison.output_error <= rtol)):

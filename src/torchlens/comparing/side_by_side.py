@@ -141,7 +141,7 @@ def draw_comparison(comparison: Comparison, path: str | PathLike[str] | None) ->
     file = folder / "comparison.svg" if path is None else FilePath(fsdecode(path))
     ending = file.suffix[1:].lower() or "svg"
     if ending not in _PRINTERS:
-        raise ArgumentError(f"{str(file)!r}: the file ends in .svg, .pdf or .png")
+        raise ArgumentError(f"{str(file)!r}: the file must end in .svg, .pdf or .png")
     if not FORMATS[ending].is_available:
         raise ArgumentError(f"Writing {ending.upper()} needs the extra `png`: pip install 'forwardlens[png]'")
     file = file if file.suffix else file.with_suffix(".svg")

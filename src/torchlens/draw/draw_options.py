@@ -53,10 +53,10 @@ class DrawOptions(ViewOptions):
         for name, choices in {**_CHOICES, "vis_fileformat": tuple(FORMATS)}.items():
             if name in arguments and arguments[name] not in choices:
                 listed = ", ".join(map(repr, choices))
-                raise ArgumentError(f"{name} is one of {listed}, not {arguments[name]!r}")
+                raise ArgumentError(f"{name} must be one of {listed}, not {arguments[name]!r}")
         for name in ("vis_gather", "vis_fold_repeats", "vis_save_only"):
             if not isinstance(arguments.get(name, False), bool):
-                raise ArgumentError(f"{name} is True or False, not {arguments[name]!r}")
+                raise ArgumentError(f"{name} must be True or False, not {arguments[name]!r}")
         _check_depth(arguments.get("vis_nesting_depth"))
         _check_color_by(arguments.get("vis_color_by"))
         for name in ("vis_expand", "vis_collapse"):
@@ -64,7 +64,7 @@ class DrawOptions(ViewOptions):
         for name in ("vis_node_overrides", "vis_edge_overrides", "vis_module_overrides"):
             _check_override(name, arguments.get(name))
         if not isinstance(arguments.get("module", ""), (str, type(None))):
-            raise ArgumentError(f"module is the address of a submodule, not {arguments['module']!r}")
+            raise ArgumentError(f"module must be the address of a submodule, not {arguments['module']!r}")
         return cls(**arguments)
 
 
@@ -75,7 +75,7 @@ def _canonical(arguments: Mapping[str, Any], names: list[str]) -> dict[str, Any]
         if name not in names:
             raise ArgumentError(f"no argument {given!r}{near(given, [*names, *ARGUMENTS])}")
         if name in found:
-            raise ArgumentError(f"{given!r} and {name!r} are one argument: give it once")
+            raise ArgumentError(f"{given!r} and {name!r} are names of the same argument; give only one of them")
         found[name] = value
     return found
 
@@ -87,15 +87,17 @@ def _buffers(given: Any) -> Any:
 def _destination(outpath: Any, fileformat: Any) -> tuple[Path, Any]:
     """Where the picture goes and its format: what the arguments leave open, the other one decides."""
     if outpath is not None and not isinstance(outpath, (str, os.PathLike)):
-        raise ArgumentError(f"vis_outpath is a path, not {outpath!r}")
+        raise ArgumentError(f"vis_outpath must be a path, not {outpath!r}")
     path = Path("modelgraph" if outpath is None else os.fsdecode(outpath)).expanduser()
     suffix = path.suffix[1:].lower()
     if suffix in _OTHER_PICTURES:
-        raise ArgumentError(f"vis_outpath ends in .{suffix}; a picture is one of {', '.join(map(repr, FORMATS))}")
+        raise ArgumentError(f"vis_outpath ends in .{suffix}, but must end in one of {', '.join(map(repr, FORMATS))}")
     if fileformat is None:
         fileformat = suffix if suffix in FORMATS else "svg"
     elif suffix in FORMATS and fileformat in FORMATS and suffix != fileformat:
-        raise ArgumentError(f"vis_outpath ends in .{suffix}, but vis_fileformat is {fileformat!r}: give one of them")
+        raise ArgumentError(
+            f"vis_outpath ends in .{suffix}, but vis_fileformat is {fileformat!r}; give only one of them"
+        )
     if suffix != fileformat:
         path = path.with_name(f"{path.name}.{fileformat}") if path.name else path
     return path, fileformat
@@ -119,7 +121,7 @@ def check_writable(path: Path) -> None:
 
 def _check_depth(depth: Any) -> None:
     if depth is not None and (isinstance(depth, bool) or not isinstance(depth, int) or depth < 1):
-        raise ArgumentError(f"vis_nesting_depth is a number of module levels, 1 or more, or None, not {depth!r}")
+        raise ArgumentError(f"vis_nesting_depth must be a number of module levels, 1 or more, or None, not {depth!r}")
 
 
 def _check_color_by(given: Any) -> None:
@@ -127,7 +129,7 @@ def _check_color_by(given: Any) -> None:
         return
     if given not in _COLOR_BY:
         raise ArgumentError(
-            f"vis_color_by is one of {', '.join(map(repr, _COLOR_BY))}, a dict from labels to numbers "
+            f"vis_color_by must be one of {', '.join(map(repr, _COLOR_BY))}, a dict from labels to numbers "
             f"or a function of the layer, not {given!r}"
         )
 
@@ -140,4 +142,4 @@ def _chosen(name: str, given: Any) -> Chosen:
 
 def _check_override(name: str, given: Any) -> None:
     if given is not None and not callable(given) and not isinstance(given, Mapping):
-        raise ArgumentError(f"{name} is a dict of attributes or a function that returns one, not {given!r}")
+        raise ArgumentError(f"{name} must be a dict of attributes or a function that returns one, not {given!r}")

@@ -42,7 +42,7 @@ def picture_options(
         raise ArgumentError(f"no argument {unknown!r}{hint}")
     for older in [name for name in drawing if ARGUMENTS.get(name) == "vis_mode"]:
         if vis_mode != own["vis_mode"].default:
-            raise ArgumentError(f"{older!r} and 'vis_mode' are one argument: give it once")
+            raise ArgumentError(f"{older!r} and 'vis_mode' are names of the same argument; give only one of them")
         vis_mode = drawing.pop(older)
     wanted = vis_mode not in ("none", None)
     options = DrawOptions.checked(**drawing, **({"vis_mode": vis_mode} if wanted else {}))

@@ -40,8 +40,8 @@ def begin(job: Job, storage: Storage) -> Begun:
     due = (plan.count - begun.done_rows) * plan.row_bytes if plan.count is not None else 0
     if free is not None and due > free:
         raise StoreError(
-            f"{human_size(due)} are to be written to {storage.where}, and {human_size(free)} are free there: "
-            "dtype='float16' or reduce= makes it less"
+            f"the values need {human_size(due)}, but {storage.where} has only {human_size(free)} free: "
+            "dtype='float16' or reduce= makes them smaller"
         )
     storage.tidy()
     agree_on(storage, plan, job.ids)

@@ -177,8 +177,8 @@ class Forward:
             way = _way(record) if record is not None and not wanted.is_module else ""
             if record is None or record.activation is None or wanted.way not in ("", way):
                 raise LayerNotFoundError(
-                    f"{wanted.name}: the model took another path in this batch than in the first, and did not compute "
-                    "it in the same place; a module's address is found on every path that calls the module"
+                    f"{wanted.name}: the model took a different path in this batch than in the first, and did not "
+                    "compute it at the same point; a module's address is found on every path that calls the module"
                 )
             self.wanted[place] = wanted if wanted.way else replace(wanted, way=way)
             values[wanted.name] = record.activation
@@ -223,8 +223,9 @@ class Calling:
             self.left_out = len(value) - int(self._most)
             return list(value[: int(self._most)]), {}
         raise ArgumentError(
-            f"inputs: each sample has {len(value)} parts, and {self._name} needs {self._fewest} arguments but could "
-            f"take {self._most}: say which are meant, such as preprocess=lambda sample: sample[:{self._fewest or 1}]"
+            f"inputs: each sample has {len(value)} parts; {self._name} needs {self._fewest} arguments, but could "
+            f"take {self._most}. Choose the parts with preprocess=, such as preprocess=lambda sample: "
+            f"sample[:{self._fewest or 1}]"
         )
 
 

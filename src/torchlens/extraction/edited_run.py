@@ -60,8 +60,8 @@ class EditedForward:
             way = f"{op.label} {op.func_name} {op.containing_modules} {op.parent_layers}"
             if others or op.activation is None or wanted.way not in ("", way):
                 raise LayerNotFoundError(
-                    f"{wanted.name}: the model took another path in this batch than in the first, and did not compute "
-                    "it in the same place"
+                    f"{wanted.name}: the model took a different path in this batch than in the first, and did not "
+                    "compute it at the same point"
                 )
             self.wanted[place] = dataclasses.replace(wanted, way=way)
             values[wanted.name] = op.activation

@@ -110,42 +110,44 @@ def extract(
 
 def _on_ray(backend: str | None, workers: int | None, num_gpus: float) -> bool:
     if backend not in (None, "ray"):
-        raise ArgumentError(f'backend is None, for this process, or "ray", not {backend!r}')
+        raise ArgumentError(f'backend must be None, for this process, or "ray", not {backend!r}')
     if backend is None and (workers is not None or num_gpus):
-        raise ArgumentError('workers and num_gpus are those of backend="ray"; one process uses the device of the model')
+        raise ArgumentError(
+            'workers and num_gpus need backend="ray"; without it, one process uses the device of the model'
+        )
     _positive("workers", workers)
     if not isinstance(num_gpus, (int, float)) or num_gpus < 0:
-        raise ArgumentError(f"num_gpus is a number from 0 on, for each worker, not {num_gpus!r}")
+        raise ArgumentError(f"num_gpus must be a number, 0 or more, for each worker, not {num_gpus!r}")
     return backend == "ray"
 
 
 def _positive(name: str, number: int | None) -> int | None:
     if number is not None and (not isinstance(number, int) or isinstance(number, bool) or number < 1):
-        raise ArgumentError(f"{name} is a whole number from 1 on, not {number!r}")
+        raise ArgumentError(f"{name} must be an integer, 1 or more, not {number!r}")
     return number
 
 
 def _flag(name: str, given: bool) -> bool:
     if not isinstance(given, bool):
-        raise ArgumentError(f"{name} is True or False, not {given!r}")
+        raise ArgumentError(f"{name} must be True or False, not {given!r}")
     return given
 
 
 def _callable(preprocess: Any) -> Callable[[Any], Any] | None:
     if preprocess is not None and not callable(preprocess):
-        raise ArgumentError(f"preprocess is a function of a sample, not {preprocess!r}")
+        raise ArgumentError(f"preprocess must be a function of a sample, not {preprocess!r}")
     return preprocess  # type: ignore[no-any-return]
 
 
 def _seed(seed: Any) -> int:
     if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**62:
-        raise ArgumentError(f"random_seed is a whole number from 0 on, not {seed!r}")
+        raise ArgumentError(f"random_seed must be an integer, 0 or more, not {seed!r}")
     return seed
 
 
 def _one_of_two(on_error: str) -> str:
     if on_error not in ("raise", "skip"):
-        raise ArgumentError(f'on_error is "raise" or "skip", not {on_error!r}')
+        raise ArgumentError(f'on_error must be "raise" or "skip", not {on_error!r}')
     return on_error
 
 
@@ -158,7 +160,7 @@ def _dtype(given: Any) -> torch.dtype | None:
     }
     name = str(given).removeprefix("torch.")
     if name not in types:
-        raise ArgumentError(f"dtype is one of {', '.join(types)}, not {given!r}{near(name, types)}")
+        raise ArgumentError(f"dtype must be one of {', '.join(types)}, not {given!r}{near(name, types)}")
     return types[name]
 
 
@@ -167,7 +169,7 @@ def _part(part: Any) -> Callable[[int], bool]:
     if part is None:
         return lambda shard: True
     if not isinstance(part, (tuple, list)) or len(part) != 2 or any(type(each) is not int for each in part):
-        raise ArgumentError(f"part is a pair of whole numbers such as (3, 16), not {part!r}")
+        raise ArgumentError(f"part must be a pair of integers such as (3, 16), not {part!r}")
     index, total = part
     if not 0 <= index < total:
         raise ArgumentError(f"part={part!r}: of n parts, the first is (0, n) and the last is (n - 1, n)")

@@ -70,5 +70,5 @@ def _read(storage: Storage, name: str, unfitted: Any) -> Components:
     shard = Shard(storage, name)
     center, components = shard.tensor("center"), shard.tensor("components")
     if shard.damages() or components.shape != (unfitted.wish.n, unfitted.size):
-        raise StoreError(f"{storage.where}/{name} was altered or damaged; remove it and it is fitted again")
+        raise StoreError(f"{storage.where}/{name} is damaged or was altered; delete it, and it is fitted again")
     return Components(center, components)

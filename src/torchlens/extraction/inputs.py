@@ -100,7 +100,7 @@ def source_of(given: Given) -> Source:
         if source.count is None:
             source.count = len(source.ids)
         if len(source.ids) != source.count:
-            raise ArgumentError(f"ids has {len(source.ids)} ids, and there are {source.count} inputs")
+            raise ArgumentError(f"there are {len(source.ids)} ids, but {source.count} inputs")
     if source.ids is not None and len(set(source.ids)) < len(source.ids):
         seen: set[Id] = set()
         twice = next(each for each in source.ids if each in seen or seen.add(each))  # type: ignore[func-returns-value]
@@ -126,7 +126,7 @@ def _source(given: Given) -> Source:
         return Samples(_Images([Path(each) for each in inputs]), given, relative_ids(inputs), to_tensor)
     if isinstance(inputs, Tensor) or (hasattr(inputs, "__getitem__") and hasattr(inputs, "__len__")):
         if isinstance(inputs, Mapping):
-            raise ArgumentError("inputs: a dict holds tensors, all with the samples in dimension 0")
+            raise ArgumentError("inputs: a dict must hold tensors, all with the samples in dimension 0")
         return Samples(inputs, given)
     if isinstance(inputs, Iterable):
         return SampleStream(inputs, given)
@@ -143,7 +143,7 @@ def _id(given: Any) -> Id:
         return int(given.__index__())
     if isinstance(given, os.PathLike):
         return str(given)
-    raise ArgumentError(f"ids: {given!r} is not an id; strings and integers are")
+    raise ArgumentError(f"ids must be strings or integers, not {given!r}")
 
 
 def _is_columns(inputs: Any) -> bool:
@@ -472,7 +472,7 @@ def rows_in(value: Any) -> int:
     for tensor in iter_tensors(value):
         if tensor.dim():
             return len(tensor)
-    raise ArgumentError(f"inputs: the model would be given no tensor, but {type(value).__name__}")
+    raise ArgumentError(f"inputs: a batch must hold at least one tensor, not {type(value).__name__} alone")
 
 
 def iter_tensors(value: Any) -> Iterator[Tensor]:

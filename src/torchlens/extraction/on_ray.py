@@ -58,7 +58,9 @@ class Worker:
         """Build model and inputs: here, as an exception while an actor is made would look like its death."""
         self._job = self._request.job()
         if self._job.source.replays:
-            raise ArgumentError("inputs: on Ray, workers need samples by number; an iterable has none, a Dataset has")
+            raise ArgumentError(
+                "inputs: Ray workers fetch samples by index, which an iterable does not support; a Dataset does"
+            )
         return begin(self._job, self._storage)
 
     def run(self, shards: list[int]) -> list[int]:
@@ -151,7 +153,7 @@ class _Crew:
             if not any(shards for _, shards in self._busy.values()):
                 warn(
                     f"no worker has started within {_PATIENCE} seconds: the Ray cluster may have no free CPU or GPU; "
-                    "`ray status` tells",
+                    "`ray status` shows what is in use",
                 )
 
     def _share(self) -> int:

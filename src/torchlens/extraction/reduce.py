@@ -125,7 +125,7 @@ class last_token:
             mask = kwargs[self.mask] if isinstance(self.mask, str) else args[self.mask]
         except (KeyError, IndexError):
             have: list[Any] = [*kwargs] or list(range(len(args)))
-            raise ArgumentError(f"{self!r}: the model is given no {self.mask!r}, only {have}") from None
+            raise ArgumentError(f"{self!r}: the model was given no {self.mask!r}, only {have}") from None
         positions = torch.arange(mask.shape[1], device=mask.device)
         last = torch.where(mask.bool(), positions, -1).amax(1)
         if bool((last < 0).any()):
@@ -174,7 +174,7 @@ class random_projection:
 
     def __post_init__(self) -> None:
         if self.n != "auto" and (not isinstance(self.n, int) or self.n < 1):
-            raise ArgumentError(f'random_projection: n is a number of features or "auto", not {self.n!r}')
+            raise ArgumentError(f'random_projection: n must be a number of features or "auto", not {self.n!r}')
 
     def made_for(self, shape: Sequence[int], rows: int | None) -> Projection:
         """The projection of values of this shape."""
@@ -249,7 +249,7 @@ class pca:
         return center.float(), (components * components.gather(1, largest).sign()).float().contiguous()
 
     def __call__(self, value: Tensor) -> Tensor:
-        raise ArgumentError(f"{self!r} is fitted by tl.extract before it begins; a single batch can't be reduced by it")
+        raise ArgumentError(f"{self!r} has to be fitted by tl.extract first, so it can't reduce a single batch")
 
 
 class Components:

@@ -178,7 +178,7 @@ class Job:
     def _layer(self, wanted: WantedValue, value: Tensor) -> LayerPlan:
         asked = self.request.dtype if self.request.dtype is not None and value.is_floating_point() else value.dtype
         if asked not in DTYPES:
-            raise ArgumentError(f"{wanted.name} is of type {asked}, which no safetensors file can hold")
+            raise ArgumentError(f"{wanted.name} is of type {asked}, which safetensors files can't store")
         return LayerPlan(
             name=wanted.name,
             label=wanted.label,
@@ -230,7 +230,7 @@ class Job:
         stop, count = batch.rows[-1] + 1, self.plan.count
         if count is not None and (stop > count or (batch.last and stop < count)):
             how = f"there are more than the {count}" if stop > count else f"the inputs ended after {stop} of {count}"
-            raise StoreError(f"{how} samples that were announced")
+            raise StoreError(f"{how} samples that were expected")
 
     def _add(self, building: Building, batch: Batch, forward: Running) -> None:
         """Compute a batch into the shard that is being built."""
@@ -280,9 +280,7 @@ class Job:
         """The reduced values of rows that run together; with `places`, reduced only so far."""
         args, kwargs = self.calling(value)
         if rows_in([args, list(kwargs.values())]) != len(rows):
-            raise ArgumentError(
-                f"inputs: {rows_in(value)} samples came where {len(rows)} were expected, at row {rows[0]}"
-            )
+            raise ArgumentError(f"inputs: expected {len(rows)} samples at row {rows[0]}, but got {rows_in(value)}")
         rng.seed_generators(seed_of(self.request.given.seed, rows[0]))
         values = forward(args, kwargs)
         reduces = {name: self.reductions[name][: places[name] if places is not None else None] for name in values}
@@ -295,7 +293,7 @@ class Job:
                 raise _not_rows_first(layer.name, value, len(rows))
             if layer.shape is not None and value.shape[1:] != layer.shape:
                 raise StoreError(
-                    f"{layer.name} is {list(value.shape[1:])} from {row_words(self.ids, rows[0])} on, and "
+                    f"{layer.name} has shape {list(value.shape[1:])} from {row_words(self.ids, rows[0])} on, and "
                     f"{list(layer.shape)} before: reduce= can make them alike, and ragged=True stores values of "
                     "different shapes"
                 )
@@ -344,7 +342,7 @@ def _built(model: Any) -> nn.Module:
         model = _made(model)
     if not isinstance(model, nn.Module):
         raise ArgumentError(
-            f"the first argument is the model, an nn.Module, or a function that makes one, not {model!r}"
+            f"the first argument must be the model, an nn.Module, or a function that makes one, not {model!r}"
         )
     for name, module in model.named_modules():
         if module.training and getattr(module, "track_running_stats", False):
@@ -374,8 +372,8 @@ def _warn_of_dropout(model: nn.Module) -> None:
     for name, module in model.named_modules():
         if module.training and isinstance(module, _DROPOUTS) and module.p:
             warn(
-                f"{name or 'the model'} ({type(module).__name__}) is in training mode, so random values are zeroed in "
-                "what is stored; model.eval() switches that off"
+                f"{name or 'the model'} ({type(module).__name__}) is in training mode and zeroes random elements of "
+                "what is stored; call model.eval() to turn dropout off"
             )
             return
 
@@ -445,7 +443,7 @@ def _reduced(name: str, value: Tensor, reduces: list[Reduction], args: list[Any]
     for reduction in reduces:
         value = applied(reduction, value, args, kwargs)
         if not isinstance(value, Tensor):
-            raise ArgumentError(f"reduce: {reduction!r} made {type(value).__name__} of {name}, and not a tensor")
+            raise ArgumentError(f"reduce: {reduction!r} returned {type(value).__name__} for {name}, not a tensor")
     if not value.dim() or len(value) != rows:
         raise _not_rows_first(name, value, rows)
     return value

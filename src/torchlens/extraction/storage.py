@@ -71,7 +71,7 @@ class Storage(Protocol):
 def storage_at(path: Any) -> Storage:
     """The storage behind a path or URL."""
     if not isinstance(path, (str, os.PathLike)):
-        raise ArgumentError(f"save_to is the path of a folder or a URL such as s3://bucket/acts, not {path!r}")
+        raise ArgumentError(f"save_to must be the path of a folder or a URL such as s3://bucket/acts, not {path!r}")
     text = os.fspath(path)
     scheme, sign, rest = text.partition("://")
     if not sign:

@@ -319,7 +319,7 @@ class StoredLayer(Dataset[Any]):
                 else rows[(slice(None), *key[1:])]
             )
         if isinstance(key, str):
-            raise ArgumentError(f"rows are chosen by number; .by_id({key!r}) takes an id")
+            raise ArgumentError(f"rows are indexed by number; to look up an id, use .by_id({key!r})")
         if isinstance(key, slice):
             return self._rows(range(*key.indices(len(self))))
         if hasattr(key, "__index__") and np.ndim(key) == 0:
@@ -332,9 +332,11 @@ class StoredLayer(Dataset[Any]):
         if chosen.dtype == bool and chosen.shape == (len(self),):
             return np.flatnonzero(chosen)
         if chosen.dtype == bool:
-            raise ArgumentError(f"a mask has one entry for each of the {len(self)} rows, not {list(chosen.shape)}")
+            raise ArgumentError(
+                f"a mask must have one entry for each of the {len(self)} rows, not {list(chosen.shape)}"
+            )
         if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "iu"):
-            raise ArgumentError(f"rows are chosen by a number, a slice, a list of numbers or a mask, not {key!r}")
+            raise ArgumentError(f"rows are indexed by a number, a slice, a list of numbers or a mask, not {key!r}")
         return chosen
 
     def __getitems__(self, rows: list[int]) -> list[Tensor]:
@@ -364,7 +366,7 @@ class StoredLayer(Dataset[Any]):
     def batches(self, size: int) -> Iterator[Tensor]:
         """All rows as tensors, `size` at a time."""
         if size < 1:
-            raise ArgumentError(f"size is the number of rows in a batch, 1 or more, not {size}")
+            raise ArgumentError(f"size must be the number of rows in a batch, 1 or more, not {size}")
         return (self.torch(slice(start, start + size)) for start in range(0, len(self), size))
 
     def _numbered(self, row: int) -> int:

@@ -107,7 +107,9 @@ class LightTracer(TorchCalls):
     def _begin_run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         collector = self.collector
         if collector.stopping and not self.may_stop:
-            raise ArgumentError("stop_after ends a forward pass: run it by recorder.log(x), which expects that")
+            raise ArgumentError(
+                "stop_after ends the forward pass early: run it with recorder.log(x), which handles that"
+            )
         check_training(collector.rules.train_mode)
         collector.begin(Run(self.runs, self.sample_id))
         if self.edits is not None:
@@ -384,7 +386,7 @@ class LightTracer(TorchCalls):
                 return event, tensor
             if function.in_place or id(tensor) in self._written:  # it reaches every alias, as what the call wrote does
                 if facts_of(edited) != facts_of(tensor):
-                    raise ArgumentError("interventions: what a call wrote in place keeps its shape, type and device")
+                    raise ArgumentError("interventions: a value written in place must keep its shape, dtype and device")
                 edited = tensor.copy_(edited)
             return event._replace(facts=facts_of(edited)), edited
 

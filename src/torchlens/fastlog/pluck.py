@@ -50,10 +50,12 @@ def pluck(
             are modules, the forward pass ends when the last of them has returned; otherwise it runs to the end.
     """
     if isinstance(layers, Tensor):
-        raise ArgumentError("layers: a tensor names no layer; the order is pluck(model, input, layers)")
+        raise ArgumentError(
+            "layers must be names or numbers, not a tensor; the arguments are pluck(model, input, layers)"
+        )
     selection = Selection.checked(layers, "layers")
     if not selection.selectors:
-        raise ArgumentError("layers: an empty list chooses nothing")
+        raise ArgumentError("layers is empty: name at least one layer or module")
     kinds = compile(selection, modules_of(model), "layers").kinds if isinstance(model, nn.Module) else []
     if any(kind.predicates() for kind in kinds):
         raise ArgumentError("layers: pluck takes names and numbers of single layers; fastlog.record takes functions")
@@ -86,11 +88,11 @@ def _result(kind: Returned, records: Sequence[Record]) -> Tensor:
         [record.activation for record in records if record.activation is not None],
     )
     if not records:
-        raise LayerNotFoundError(f"nothing is chosen by {said}: the module was called fewer times")
+        raise LayerNotFoundError(f"{said} was never reached: the module was called fewer times")
     if not tensors:
         raise LayerNotFoundError(f"module {said} returned no tensor")
     if kind.index is not None and kind.index >= len(tensors):
-        raise LayerNotFoundError(f"nothing is chosen by {said}: the module returned {counted(len(tensors), 'tensor')}")
+        raise LayerNotFoundError(f"no tensor {said}: the module returned {counted(len(tensors), 'tensor')}")
     if kind.index is None and len(tensors) > 1:
         warn(kind.first_of(range(len(tensors))), SeveralOutputsWarning)
     return tensors[kind.index or 0]
@@ -125,7 +127,7 @@ def _from_log(
         if len(places) > 1:
             label = log.graph.label(places[0])
             said = selector_text(selector)
-            raise ArgumentError(f"{said} means {len(places)} operations; ask for one of them, such as {label!r}")
+            raise ArgumentError(f"{said} matches {len(places)} operations; name one of them, such as {label!r}")
         value = log.graph.entries[places[0]].saved
         assert value is not None
         found[selector] = value

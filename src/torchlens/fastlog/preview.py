@@ -204,7 +204,9 @@ class Preview:
     def _marked(self, log: ModelLog, drawing: dict[str, Any]) -> dict[str, Any]:
         """The arguments of the picture, with another look for what would be kept."""
         if "vis_node_overrides" in drawing:
-            raise ArgumentError("vis_node_overrides marks what would be kept in this picture")
+            raise ArgumentError(
+                "vis_node_overrides can't be given here: this picture uses it to mark what would be kept"
+            )
         graph, kept = log.graph, [context.event_index for context in self.kept]
         values = {index for event in kept for index in self._run.values_of.get(event, ())}
         places = [graph.place[index] for index in values if index in graph.place]

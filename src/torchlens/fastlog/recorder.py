@@ -256,7 +256,7 @@ class Recorder:
     def open(self, frame: FrameType | None) -> None:
         """Begin to watch the calls of the model, at most as long as this frame runs."""
         if self._tracer is not None:
-            raise ArgumentError("a Recorder is for one with-block; make another one for the next")
+            raise ArgumentError("a Recorder can be entered only once; make a new one for each with-block")
         self._kept = RecordSink(type(inside_compiled(self._model)).__name__, self._save_to, self._keep_in_memory)
         collector = Collector(self._rules, Keeper(), self._history_size, self._kept.add, self._edits)
         self._tracer = LightTracer(self._model, collector)
@@ -309,9 +309,13 @@ class Recorder:
     ) -> Any:
         """Call the model and return what it returns; None if the pass was stopped early."""
         if self._tracer is None or self._thread is None:
-            raise ArgumentError("a Recorder works inside its with-block: with Recorder(model, ...) as recorder: ...")
+            raise ArgumentError(
+                "a Recorder works only inside its with-block: with Recorder(model, ...) as recorder: ..."
+            )
         if self._thread != threading.get_ident():
-            raise ArgumentError("a Recorder works in the thread that entered its with-block; make one for each thread")
+            raise ArgumentError(
+                "a Recorder works only in the thread that entered its with-block; make one for each thread"
+            )
         if self._save_to is not None:
             check_sample(sample_id)
         args, kwargs = model_arguments(self._model, input_args, input_kwargs)
@@ -328,7 +332,9 @@ class Recorder:
     def take(self) -> list[Record]:
         """The records kept so far, which are handed out and forgotten: for runs without an end."""
         if self._kept is None:
-            raise ArgumentError("a Recorder works inside its with-block: with Recorder(model, ...) as recorder: ...")
+            raise ArgumentError(
+                "a Recorder works only inside its with-block: with Recorder(model, ...) as recorder: ..."
+            )
         taken, self._kept.records[:] = list(self._kept.records), []
         return taken
 
@@ -336,7 +342,7 @@ class Recorder:
     def recording(self) -> Recording:
         """What was kept; there when the with-block is over."""
         if self._recording is None:
-            raise ArgumentError("the recording is there when the with-block of the Recorder is over")
+            raise ArgumentError("the recording is available only after the Recorder's with-block")
         return self._recording
 
     def __len__(self) -> int:
@@ -375,7 +381,7 @@ def _frame_of_the_block() -> FrameType | None:
 
 def check_history_size(size: Any) -> int:
     if not isinstance(size, int) or isinstance(size, bool) or size < 0:
-        raise ArgumentError(f"history_size is a number of events, not {size!r}")
+        raise ArgumentError(f"history_size must be a number of events, not {size!r}")
     return size
 
 

@@ -133,7 +133,7 @@ class Records(Sequence[Record]):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         raise BundleError(
-            "a recording is not pickled: record with save_to=folder, and read it with tl.fastlog.load(folder)"
+            "recordings can't be pickled; record with save_to=folder and load with tl.fastlog.load(folder)"
         )
 
     def __len__(self) -> int:
@@ -284,8 +284,8 @@ class Recording(Records):
         """
         if self._log is None:
             raise ArgumentError(
-                "only what fastlog.record returned has the structure that a log needs: a Recorder keeps records of "
-                "many passes and nothing else, and a file holds nothing else"
+                "only a recording that fastlog.record returned can become a log: a Recorder and a recording on disk "
+                "have records, but no graph"
             )
         return self._log()
 

@@ -70,18 +70,20 @@ def check_storage(save_to: Any, keep_in_memory: bool, train_mode: bool) -> None:
     """Refuse what can't be written, before anything runs."""
     if save_to is None:
         if not keep_in_memory:
-            raise ArgumentError("keep_in_memory=False leaves nothing to keep without save_to=path")
+            raise ArgumentError("keep_in_memory=False needs save_to=path, or nothing would be kept")
         return
     if not isinstance(save_to, (str, os.PathLike)):
-        raise ArgumentError(f"save_to is the path of a folder, not {save_to!r}")
+        raise ArgumentError(f"save_to must be the path of a folder, not {save_to!r}")
     if train_mode:
-        raise ArgumentError("train_mode=True keeps values connected to autograd, which a file can't be")
+        raise ArgumentError(
+            "train_mode=True keeps values connected to autograd, which is impossible on disk; leave out save_to"
+        )
 
 
 def check_record(record: Record) -> None:
     if record.spec.keep_grad:
         raise ArgumentError(
-            f"{record.label} is to stay connected to autograd (keep_grad), which a file can't; "
+            f"{record.label} is to stay connected to autograd (keep_grad), which is impossible on disk; "
             "keep it in memory, without save_to"
         )
 
@@ -91,7 +93,7 @@ def check_sample(sample_id: Any) -> None:
         json.dumps(sample_id, allow_nan=False)
     except (TypeError, ValueError):
         raise ArgumentError(
-            f"sample_id={sample_id!r} can't be written to a file: numbers, texts and lists of them can"
+            f"sample_id={sample_id!r} can't be written to disk; numbers, strings and lists of them can"
         ) from None
 
 
@@ -112,7 +114,8 @@ def load(path: str | os.PathLike[str]) -> Recording:
     folder = Path(path)
     if not (folder / MANIFEST).exists() and (folder / JOURNAL).exists():
         raise BundleError(
-            f"{folder} was cut short while it was written; tl.fastlog.recover({str(folder)!r}) gives what is whole"
+            f"{folder} is incomplete: writing it was interrupted; tl.fastlog.recover({str(folder)!r}) reads what is "
+            "intact"
         )
     tables, table = open_bundle(folder)
     if "fastlog" not in tables:

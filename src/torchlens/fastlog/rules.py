@@ -72,8 +72,8 @@ class Rule:
         self.modules_asked |= kind.modules_asked()
         if kind.needs_graph:
             raise ArgumentError(
-                f"{self.argument}: {selector_text(kind.said)} can be decided only when the whole graph is known; "
-                "log_forward_pass(..., layers_to_save=...) takes it, and here a module's call such as 'fc:2'"
+                f"{self.argument}: {selector_text(kind.said)} can be resolved only after the run, when the whole graph "
+                "is known; use log_forward_pass(..., layers_to_save=...), or name a module call such as 'fc:2'"
             )
 
     @property
@@ -134,8 +134,8 @@ class Rule:
         given = predicate(RecordContext(event, history))
         if given is not None and not isinstance(given, bool):
             raise ArgumentError(
-                f"{self.argument}: in a combination the predicate {selector_text(predicate)} returns True or False, "
-                f"not {given!r} as for {event.label}"
+                f"{self.argument}: in a combination the predicate {selector_text(predicate)} must return True or "
+                f"False, but returned {given!r} for {event.label}"
             )
         return YES if given else NO
 
@@ -185,7 +185,7 @@ class Rule:
         if given is not None and not isinstance(given, (bool, CaptureSpec)):
             raise ArgumentError(
                 f"{self.argument}: the predicate {selector_text(predicate)} returned {given!r} for {event.label}; "
-                "True, False, None (the default) or a CaptureSpec can be returned"
+                "it must return True, False, None (for the default) or a CaptureSpec"
             )
         return given
 
@@ -251,7 +251,7 @@ class Rules:
                 "of a RecordContext, a list of these, or True for everything"
             )
         if self.stop.everything is not None:
-            raise ArgumentError("stop_after is a selector of the event after which to stop, not everything")
+            raise ArgumentError("stop_after must select the event after which to stop, not everything")
 
     @property
     def remembers(self) -> bool:
@@ -338,5 +338,5 @@ class Rules:
 
 def _default(given: Any, argument: str) -> CaptureSpec | None:
     if not isinstance(given, (bool, CaptureSpec)):
-        raise ArgumentError(f"{argument} is True, False or a CaptureSpec, not {given!r}")
+        raise ArgumentError(f"{argument} must be True, False or a CaptureSpec, not {given!r}")
     return as_spec(given)

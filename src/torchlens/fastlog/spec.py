@@ -46,9 +46,11 @@ class CaptureSpec:
         if self.keep_grad and not self.save_activation:
             raise ArgumentError("keep_grad=True is about the saved activation, but save_activation is False")
         if self.dtype is not None and not (isinstance(self.dtype, torch.dtype) and self.dtype.is_floating_point):
-            raise ArgumentError(f"dtype is a floating point type such as torch.float16, not {self.dtype!r}")
+            raise ArgumentError(f"dtype must be a floating point type such as torch.float16, not {self.dtype!r}")
         if self.postfunc is not None and not callable(self.postfunc):
-            raise ArgumentError(f"postfunc is a function of a value, such as tl.reduce.mean(), not {self.postfunc!r}")
+            raise ArgumentError(
+                f"postfunc must be a function of a tensor, such as tl.reduce.mean(), not {self.postfunc!r}"
+            )
         if self.device is not None:
             try:
                 object.__setattr__(self, "device", usable_device(self.device))
@@ -65,7 +67,7 @@ class CaptureSpec:
             with no_torch_function():  # its own calls are none of the model's
                 tensor = self.postfunc(tensor)
             if not isinstance(tensor, Tensor):
-                raise ArgumentError(f"postfunc returns a tensor, not {type(tensor).__name__}")
+                raise ArgumentError(f"postfunc must return a tensor, not {type(tensor).__name__}")
         floats = tensor.is_floating_point() and not tensor.is_quantized
         return tensor.to(device=self.device, dtype=self.dtype if floats else None)
 

@@ -49,7 +49,7 @@ class AppliedEdits:
         edit = self.trace.interventions[applied.intervention].edit
         before = fetched(applied.before) if tensor is None else tensor
         if before is None:
-            raise NotReplayable("what was edited was not saved")
+            raise NotReplayable("the edited value was not saved")
         value = applied.value
         place = graph.place.get(value.index) if value.role != "param" else None
         label = value.address if place is None else graph.label(place)

@@ -46,8 +46,8 @@ def apply_edit(
     same_facts = facts_of(tensor) == facts_of(edited)
     if not allow_change and not (same_facts and isinstance(edited, kind)):
         raise ArgumentError(
-            f"{ARGUMENT}: {request.site}: what {edit!r} gives {_difference(tensor, edited)}; "
-            "if that is what you want, say allow_change=True"
+            f"{ARGUMENT}: {request.site}: what {edit!r} returns {_difference(tensor, edited)}; "
+            "if that is what you want, pass allow_change=True"
         )
     changes = not edit.is_backward and (changes or not same_facts or _differ(tensor, edited))
     if not changes and not edit.is_backward and not (tensor.requires_grad or edited.requires_grad):

@@ -67,7 +67,7 @@ def from_data(data: Any) -> Any:
         return data
     if "absent" in data:
         if data["absent"] not in ("log", "function") or type(data.get("name")) is not str:
-            raise BundleError("an edit names what is no function and no log")
+            raise BundleError("an edit refers to something that is neither a function nor a log")
         return Absent(data["absent"], data["name"])
     kind = _KINDS.get(data.get("kind"))  # type: ignore[arg-type]
     if kind is None or {each.name for each in fields(kind)} != data.keys() - {"kind"}:

@@ -71,7 +71,7 @@ class Part(Edit):
         part = tensor[index]
         changed = self.change(part, moment, lambda whole: whole.expand(tensor.shape)[index])
         if changed.dtype != part.dtype:
-            raise ArgumentError(f"{self!r} makes {changed.dtype} of a part of a tensor of {part.dtype}")
+            raise ArgumentError(f"{self!r} turned a part of a {part.dtype} tensor into {changed.dtype}")
         result = tensor.clone()
         result[index] = changed
         return result
@@ -88,7 +88,7 @@ class Part(Edit):
         units = [self.units] if isinstance(self.units, int) else self.units
         units = list(units) if isinstance(units, (tuple, range)) else units
         if tensor.dim() == 0:
-            raise ArgumentError(f"{self!r} chooses units of a tensor without dimensions")
+            raise ArgumentError(f"{self!r} chooses units, but the tensor has no dimensions")
         return (slice(None), units) if tensor.dim() in (4, 5) else (..., units)
 
     @staticmethod
@@ -289,7 +289,9 @@ class Swap(Edit):
 
     def apply(self, tensor: Tensor, moment: Moment) -> Tensor:
         if moment.arguments is None:
-            raise ArgumentError(f"{self!r} needs a call whose arguments it gets; this value was not made by one")
+            raise ArgumentError(
+                f"{self!r} is called with the arguments of an operation; this value was not made by one"
+            )
         args, kwargs = moment.arguments
         result = rng.restoring(partial(self.function, *args, **kwargs))
         if moment.position is not None and isinstance(result, (tuple, list)):
@@ -419,7 +421,9 @@ def as_edit(given: Any) -> Edit:
         return Replace(given)
     if callable(given):
         return FunctionEdit(given)
-    raise ArgumentError(f"{given!r} is no edit; a tensor, a number, a function, a list of edits or one of tl.edits is")
+    raise ArgumentError(
+        f"{given!r} is not an edit; use a tensor, a number, a function, a list of edits or one of tl.edits"
+    )
 
 
 zero, replace, add, scale, clamp, noise = Zero, Replace, Add, Scale, Clamp, Noise

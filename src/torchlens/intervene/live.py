@@ -169,7 +169,7 @@ class LiveEdits(Observer):
             return YES if predicate(OpInProgress(self.trace, value, module_call)) else NO
         except AskLater as asked:
             raise ArgumentError(
-                f"{ARGUMENT}: a function asked for {asked}, which is known only when the graph is; give "
+                f"{ARGUMENT}: a selector function asked for {asked}, which is known only after the run; give "
                 "base=log, a log of the same run, and choose the labels in it"
             ) from None
 
@@ -250,7 +250,8 @@ class LiveEdits(Observer):
         targets = list(function.written(args, kwargs)) if function.written is not None else []
         if any(id(target) in others for target in [*targets, kwargs.get("out")]):
             raise ArgumentError(
-                f"{ARGUMENT}: {function.name} overwrites what is to be edited on its way in; edit its result instead"
+                f"{ARGUMENT}: {function.name} writes to this argument in place, so its input can't be edited; edit its "
+                "result instead"
             )
 
     # ---- editing --------------------------------------------------------------------------------------------

@@ -83,8 +83,8 @@ class EditPlan:
             used = any(parent is value for each in inside for _, parent in argument_values(each))
             if value.role != "op" or value.call < call.start or used:
                 raise ReplayError(
-                    f"{address} returned a tensor that others have as well, and the log does not tell who uses which; "
-                    "run the model: log_forward_pass(..., interventions=...)"
+                    f"{address} returned a tensor that is also used elsewhere, and the log can't tell which uses to "
+                    "edit; run the model instead: log_forward_pass(..., interventions=...)"
                 )
         return chosen
 
@@ -137,7 +137,7 @@ class EditPlan:
     def _refuse(self, value: Value, why: str) -> None:
         graph = self.base.graph
         label = value.address if value.role == "param" else graph.label(graph.place[value.index])
-        raise ReplayError(f"{label} {why}; run the model: log_forward_pass(..., interventions=...)")
+        raise ReplayError(f"{label} {why}; run the model instead: log_forward_pass(..., interventions=...)")
 
 
 class PlannedEdits(Edits):
@@ -174,7 +174,7 @@ class PlannedEdits(Edits):
         call = trace.calls[value.call] if value.call >= 0 else None
         if self.plan.requests[number].edit.needs_arguments:
             if call is None or isinstance(kinds_of(self.plan.requests[number].key, self.graph.modules)[0], Returned):
-                raise ReplayError("swap works with the arguments of a call; those of a module are not logged")
+                raise ReplayError("swap needs the arguments of a call, and those of modules are not logged")
             arguments = (rebuild(call.args, _saved), {name: _saved(each) for name, each in call.kwargs.items()})
         op = OpInProgress(trace, value, call.module_call if call is not None else -1)
         return Moment(op, self._counts[number], partial(donor_at, key=label or ""), arguments, value.position)

@@ -33,7 +33,7 @@ class RunPath:
             self._seen += 1
             if not self._step(call):
                 what = self._difference(trace, call)
-                raise DivergenceError(f"{what}; labels hold only as far as the path is the same")
+                raise DivergenceError(f"{what}; labels are valid only while both runs take the same path")
 
     def _step(self, call: Call) -> bool:
         if call.function is EDIT or call.function is UNEDITED:

@@ -69,12 +69,12 @@ class EditRequest(NamedTuple):
 def checked_requests(given: Any) -> list[EditRequest]:
     """What a user gave as `interventions`, checked as far as that is possible without a model."""
     if not isinstance(given, Mapping) or not given:
-        raise ArgumentError('interventions is a dict from where to what, such as {"fc": tl.edits.zero()}')
+        raise ArgumentError('interventions must be a dict from sites to edits, such as {"fc": tl.edits.zero()}')
     requests = []
     for key, edit in given.items():
         if isinstance(key, tuple):
             if len(key) != 2:
-                raise ArgumentError(f"interventions: an edge is a pair (parent, child), not {key!r}")
+                raise ArgumentError(f"interventions: an edge must be a pair (parent, child), not {key!r}")
             checked: Any = tuple([_checked_key(end) for end in key])
         else:
             checked = _checked_key(key)
@@ -212,7 +212,7 @@ def check_editable(trace: Trace, value: Value, label: str) -> None:
     if value.call >= 0 and trace.calls[value.call].function in _NOT_MADE:
         raise ArgumentError(
             f"{ARGUMENT}: {label} is not a call that the model made: it stands for what a tensor holds after a change "
-            "through an alias. Edit the operation that made the change"
+            "through an alias; edit the operation that made the change"
         )
 
 

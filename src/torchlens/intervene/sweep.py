@@ -151,13 +151,13 @@ def sweep(
     Only what lies downstream of a place is computed, for many indices at once where the operations allow it.
     """
     if (edit is None) == (donor is None):
-        raise ArgumentError("a sweep needs an edit or a donor, and not both")
+        raise ArgumentError("a sweep needs either an edit or a donor, and not both")
     if method not in ("exact", "gradient"):
-        raise ArgumentError(f'method is "exact" or "gradient", not {method!r}')
+        raise ArgumentError(f'method must be "exact" or "gradient", not {method!r}')
     if not hasattr(base, "_lookup"):
-        raise ArgumentError(f"tl.sweep takes a log, not of type {type(base).__name__}: tl.log_forward_pass(model, x)")
+        raise ArgumentError(f"tl.sweep takes a log, such as tl.log_forward_pass(model, x), not {type(base).__name__}")
     if not callable(metric):
-        raise ArgumentError(f"metric is a function of what the model returns, not {metric!r}")
+        raise ArgumentError(f"metric must be a function of what the model returns, not {metric!r}")
     graph: Graph = base.graph
     what = as_edit(edit) if edit is not None else Patch(donor)
     work = _Sweep(graph, Base(graph, base._lookup._asked), what, metric, over)
@@ -321,7 +321,7 @@ class _Sweep:
         except (TypeError, ValueError, RuntimeError):
             name = getattr(self.metric, "__name__", repr(self.metric))
             what = f"a Tensor of shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"{found!r:.60}"
-            raise ArgumentError(f"metric {name!r} gives {what}, not a number") from None
+            raise ArgumentError(f"metric {name!r} returned {what}, not a number") from None
 
     def _result(self, new: dict[Value, Tensor]) -> Any:
         def tensor(value: Value) -> Tensor:

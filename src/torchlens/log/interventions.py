@@ -161,8 +161,8 @@ def run_before(
         twin = copied_model(model)
     except ArgumentError as error:
         raise ArgumentError(
-            "interventions: labels and numbers are looked up in a run before, on a copy of the model, which can't be "
-            "copied; give a log of the same run: base=log"
+            "interventions: labels and numbers are looked up in an earlier run, on a copy of the model, but it can't "
+            "be copied; give a log of the same run: base=log"
         ) from error
     before = Options.checked(layers_to_save=None, random_seed=options.random_seed)
     run = rng.restoring(partial(trace_of, twin, module, fresh_copy(args), fresh_copy(kwargs), before))

@@ -338,7 +338,7 @@ class ModelLog(ModelFacts, Tabular, Aliased):
             given[self._single(from_layer)] = None
         for key, tensor in (values or {}).items():
             if not isinstance(tensor, Tensor):
-                raise ArgumentError(f"values maps layers to tensors; {key!r} is mapped to {type(tensor).__name__}")
+                raise ArgumentError(f"values must map layers to tensors; {key!r} is mapped to {type(tensor).__name__}")
             given[self._single(key)] = tensor
         from ..replay.downstream import replayed_output
 

@@ -62,7 +62,7 @@ def explore_page(
     `picture` draws what is seen where scripts don't run; `variable` is what users call what the page is about.
     """
     if isinstance(height, bool) or not isinstance(height, int) or height < 100:
-        raise ArgumentError(f"height is a number of pixels, 100 or more, not {height!r}")
+        raise ArgumentError(f"height must be a number of pixels, 100 or more, not {height!r}")
     if in_notebook():
         return Exploration(page, picture(), title, height, variable)
     folder = Path(tempfile.mkdtemp(prefix="torchlens-"))

@@ -19,7 +19,7 @@ def page_numbers(log: Drawable, numbers: Mapping[str, Numbers] | None) -> dict[s
     if numbers is None:
         return {}
     if not isinstance(numbers, Mapping):
-        raise ArgumentError(f"numbers is a dict from names to dicts or functions, not {numbers!r}")
+        raise ArgumentError(f"numbers must be a dict from names to dicts or functions, not {numbers!r}")
     return {str(name): _column(log, str(name), each) for name, each in numbers.items()}
 
 
@@ -28,7 +28,7 @@ def _column(log: Drawable, name: str, numbers: Any) -> list[float | None]:
     if callable(numbers):
         return [_number(name, numbers(log.layer_at(place))) for place in range(size)]
     if not isinstance(numbers, Mapping):
-        raise ArgumentError(f"numbers: {name!r} is a dict from labels to numbers or a function, not {numbers!r}")
+        raise ArgumentError(f"numbers: {name!r} must be a dict from labels to numbers or a function, not {numbers!r}")
     known = _names(log.graph)
     column: list[float | None] = [None] * size
     for key, value in numbers.items():

@@ -60,7 +60,7 @@ def two_logs(
     for one, other, *error in matching:
         pair = int(one), int(other)
         if not (0 <= pair[0] < len(a.graph.entries) and 0 <= pair[1] < len(b.graph.entries)):
-            raise ArgumentError(f"matching: {pair} is not a pair of places in the two logs")
+            raise ArgumentError(f"matching: {pair} is not a pair of operation numbers in the two logs")
         pairs.append(pair)
         for log, place, found in zip((a, b), pair, errors, strict=True):
             found |= {log.graph.label(place): amount for amount in error}
@@ -78,7 +78,7 @@ def budget_of(values: Any) -> int:
     if isinstance(values, bool):
         return BUDGET if values else 0
     if not isinstance(values, int) or values < 0:
-        raise ArgumentError(f"values is True, False or a number of bytes, not {values!r}")
+        raise ArgumentError(f"values must be True, False or a number of bytes, not {values!r}")
     return values
 
 

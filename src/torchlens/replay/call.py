@@ -121,7 +121,7 @@ def _check_saved(arguments: Iterable[Any]) -> None:
         if isinstance(argument, SavedObject):
             raise NotReplayable(f"an argument was not saved: {argument.description}")
         if isinstance(argument, (torch.UntypedStorage, torch.TypedStorage)):
-            raise NotReplayable("an argument is raw memory, and what it held is not known any more")
+            raise NotReplayable("an argument is a storage, whose contents at that time were not recorded")
         if isinstance(argument, (tuple, list)):
             _check_saved(argument)
 
@@ -195,7 +195,9 @@ def _generator_of(call: Call) -> Generates:
     """What a call drew its random numbers from, as it is where the values are."""
     output = call.outputs[0]
     if isinstance(output.kept, Tensor) and output.kept.device != output.device:
-        raise NotReplayable(f"its random numbers were drawn on {output.device}, and its values are elsewhere now")
+        raise NotReplayable(
+            f"its random numbers were drawn on {output.device}, and its values are now on another device"
+        )
     return generator_of(output.device)
 
 

@@ -117,9 +117,9 @@ class Downstream:
     def output(self) -> Any:
         """What the model returns; to be asked when all values have been computed."""
         if not self.trace.complete:
-            raise ReplayError("the forward pass raised, so there is nothing that it returned")
+            raise ReplayError("the forward pass raised, so there is no output")
         if isinstance(self.trace.output, NotRebuilt):
-            raise ReplayError(f"what the model returned can't be made again: {self.trace.output.reason}")
+            raise ReplayError(f"what the model returned can't be rebuilt: {self.trace.output.reason}")
         return reconstructed(self.trace.output, Value, self._result)
 
     def tensor(self, value: Value) -> Tensor | None:
@@ -151,9 +151,9 @@ class Downstream:
         try:
             results = self._results(number, call)
         except NotReplayable as reason:
-            raise ReplayError(f"{self._where(call)} can't be run again: {reason}") from None
+            raise ReplayError(f"{self._where(call)} can't be recomputed: {reason}") from None
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            raise ReplayError(f"{self._where(call)} raised when it was run again: {error}") from error
+            raise ReplayError(f"{self._where(call)} raised when it was recomputed: {error}") from error
         found = [pair for pair in zip(call.outputs, results, strict=True) if pair[0] not in self.given]
         for value, tensor in found:
             self._put(value, self.edits.result(value, tensor if self.differentiably else tensor.detach()))
@@ -197,7 +197,10 @@ class Downstream:
     def _result(self, value: Value) -> Tensor:
         tensor = self.tensor(value)
         if tensor is None:
-            raise ReplayError("an output of the model was not saved, and nothing that it is computed from was changed")
+            raise ReplayError(
+                "an output of the model was not saved, and is not recomputed, since nothing that it depends on was "
+                "changed"
+            )
         if value in self.new or tensor.requires_grad:
             return tensor
         return tensor.detach().clone()  # what is given away may be overwritten

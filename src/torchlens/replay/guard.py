@@ -50,12 +50,12 @@ class Guard:
         """A new tensor must have the shape and type of the value that it takes the place of."""
         for what, now, before in (
             ("shape", _shape(tensor), _logged_shape(value)),
-            ("type", tensor.dtype, value.dtype),
+            ("dtype", tensor.dtype, value.dtype),
         ):
             if now != before:
                 raise DivergenceError(
-                    f"{self._name(value)} has {what} {now} now, and had {before}; "
-                    f"the model may have read it, and {_INSTEAD}"
+                    f"{self._name(value)} now has {what} {now} instead of {before}; "
+                    f"the model may have read that, and {_INSTEAD}"
                 )
 
     def due(self, number: int, changed: Container[Value]) -> Iterator[ReadEvent]:

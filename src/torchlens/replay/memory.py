@@ -26,13 +26,13 @@ def laid_in_memory(call: Call, tensors: list[Tensor]) -> Tensor:
     if None in (own, *layouts) or len(layouts) != len(tensors):
         raise NotReplayable("a tensor changed or was made in a way that can't be repeated")
     if len(tensors) < 2 and call.function is ALIAS_UPDATE:
-        raise NotReplayable("a tensor was changed by something that could not be seen")
+        raise NotReplayable("a tensor was changed by code that can't be observed")
     if any(layout.size != tensor.shape for layout, tensor in zip(layouts, tensors, strict=True)):
-        raise NotReplayable("a tensor lay in memory in another shape than it has")
+        raise NotReplayable("a tensor now has another shape than the one recorded for its memory")
     result = tensors[0].dtype if call.function is ALIAS_UPDATE else _result_type(call, tensors)
     size = max((layout.end + 1) * layout.itemsize for layout in (own, *layouts))
     if size > _SMALL + _SPREAD * sum(tensor.nbytes for tensor in tensors):
-        raise NotReplayable(f"it takes {size:,} bytes of memory, much more than the tensors in it")
+        raise NotReplayable(f"it would take {size:,} bytes of memory, far more than its tensors")
     memory = _memory(size, own.itemsize, result, tensors)
     for layout, tensor in zip(layouts, tensors, strict=True):
         _write(layout.of(_seen_as(memory, tensor.dtype)), tensor)
@@ -63,7 +63,7 @@ def _memory(size: int, itemsize: int, result: torch.dtype, tensors: list[Tensor]
         (dtype,) = real
         return torch.zeros(2 * -(-size // dtype.itemsize // 2), dtype=dtype, device=device)
     if any(tensor.requires_grad for tensor in tensors):
-        raise NotReplayable("memory was written to as another type, through which there is no gradient")
+        raise NotReplayable("memory was written to as another dtype, which autograd can't follow")
     return torch.zeros(-(-size // _LARGEST_ITEM) * _LARGEST_ITEM, dtype=torch.uint8, device=device)
 
 

@@ -86,7 +86,7 @@ class Word(Kind):
         if entries and outputs:
             raise LayerNotFoundError(
                 f"{self.name!r} is the layer {graph.layer_labels[graph.layers[entries[0]]]!r} and the output "
-                f"{graph.entries[min(outputs)].address!r}; ask for one by that name"
+                f"{graph.entries[min(outputs)].address!r}; use one of these names"
             )
         if outputs and self.is_part and not self.is_path:
             self._refuse_both(graph, outputs)
@@ -108,8 +108,8 @@ class Word(Kind):
         ):
             path = graph.entries[min(outputs)].address
             raise LayerNotFoundError(
-                f"{self.name!r} is the output {path!r} and part of the label {labels[0]!r}; ask for the output by "
-                f"{path!r}, for the layers by {'*' + self.name + '*'!r}"
+                f"{self.name!r} is the output {path!r} and part of the label {labels[0]!r}; for the output, use "
+                f"{path!r}, for the layers {'*' + self.name + '*'!r}"
             )
 
     def nothing(self, graph: KnownGraph) -> str:

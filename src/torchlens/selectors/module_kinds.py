@@ -127,7 +127,7 @@ class Named(Returned):
             label, path = graph.layer_labels[graph.layers[place]], graph.entries[place].address
             what = f"the output {path!r}" if graph.entries[place].role == "output" else f"the layer {label!r}"
             raise LayerNotFoundError(
-                f"{self.said!r} is the module {'self.' + self.said!r} and {what}; ask for one by that name"
+                f"{self.said!r} is the module {'self.' + self.said!r} and {what}; use one of these names"
             )
         return found
 

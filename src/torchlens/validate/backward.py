@@ -111,7 +111,7 @@ def _compare_leaves(report: BackwardReport, plain: Copies, twin: Copies, log: Mo
 
 def _checked_loss(loss: Any) -> Tensor:
     if not isinstance(loss, Tensor) or loss.numel() != 1:
-        raise ArgumentError(f"the loss is a tensor with one element, not {loss!r}")
+        raise ArgumentError(f"the loss must be a tensor with one element, not {loss!r}")
     if not loss.requires_grad:
         raise ArgumentError("the loss depends on nothing that requires a gradient: no parameter and no input")
     return loss

@@ -79,7 +79,7 @@ def cut_into_containers(view: View) -> ContainerTree:
         raise ArgumentError("two nodes of the view have the same id")
     strangers = {name for edge in view.edges for name in (edge.source, edge.target) if name not in number}
     if strangers:
-        raise ArgumentError(f"an edge of the view joins {min(strangers)!r}, which is none of its nodes")
+        raise ArgumentError(f"an edge of the view joins {min(strangers)!r}, which is not one of its nodes")
     containers, container_of, position = _containers(view)
     tree = ContainerTree(containers, container_of, position, [], {}, [])
     numbers: dict[tuple[int, tuple[Text, ...], bool], int] = {}

@@ -32,7 +32,7 @@ def run_graphviz(dot: str, fileformat: str, seconds: float | None = None) -> byt
     elif importlib.util.find_spec("pygraphviz") is not None:
         command = [sys.executable, "-c", _PYGRAPHVIZ, fileformat]
     else:
-        raise DrawingError("Graphviz is not installed: neither its program dot nor the package pygraphviz is here")
+        raise DrawingError("Graphviz is not installed: neither its program dot nor the package pygraphviz was found")
     try:
         done = subprocess.run(command, input=dot.encode(), capture_output=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:

@@ -20,14 +20,14 @@ def print_png(picture: Picture) -> bytes:
         import resvg_py
     except ImportError:
         raise ArgumentError(
-            "Writing PNG needs the extra `png`: pip install 'forwardlens[png]'; svg and pdf need nothing"
+            "Writing PNG needs the extra `png`: pip install 'forwardlens[png]'; svg and pdf need no extra"
         ) from None
     if resvg_py.svg_to_bytes(svg_string=_PROBE, dpi=96) == resvg_py.svg_to_bytes(
         svg_string=_PROBE.replace(">M<", "> <"), dpi=96
     ):
         raise DrawingError(
-            "this machine has no font to paint the text of a PNG with: install one (such as the system package "
-            "fonts-dejavu), or use svg or pdf, which need none here"
+            "no font was found for the text of a PNG: install one (such as the system package "
+            "fonts-dejavu), or write svg or pdf, which need none"
         )
     zoom = min(ZOOM, LONGEST / max(picture.width, picture.height), (MOST / (picture.width * picture.height)) ** 0.5)
     if zoom < 0.5:

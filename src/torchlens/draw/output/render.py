@@ -25,7 +25,7 @@ def check_renderer(renderer: str, fileformat: str) -> None:
         free = ", ".join(each.ending for each in FORMATS.values() if not each.package)
         raise ArgumentError(
             f"Writing {needed.ending.upper()} needs the extra `{needed.extra}`: "
-            f"pip install 'forwardlens[{needed.extra}]', or Graphviz and renderer=\"graphviz\"; {free} need nothing"
+            f"pip install 'forwardlens[{needed.extra}]', or Graphviz and renderer=\"graphviz\"; {free} need no extra"
         )
 
 

@@ -104,5 +104,5 @@ def _number(name: str, value: Any) -> float:
     except (TypeError, ValueError):
         raise ArgumentError(f"vis_color_by: {name} has {value!r}, which is not a number") from None
     if not math.isfinite(number):
-        raise ArgumentError(f"vis_color_by: {name} has {number}, which can't be shown on a scale of colours")
+        raise ArgumentError(f"vis_color_by: {name} has {number}, which has no place on a colour scale")
     return number

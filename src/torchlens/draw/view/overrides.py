@@ -50,7 +50,7 @@ def _mapping(wanted: Any) -> Mapping[str, Any]:
     if wanted is None:
         return {}
     if not isinstance(wanted, Mapping):
-        raise ArgumentError(f"an override is a dict of attributes, not {wanted!r}")
+        raise ArgumentError(f"an override must be a dict of attributes, not {wanted!r}")
     return wanted
 
 
@@ -62,13 +62,13 @@ def _checked(element: Node | Edge | Group, given: str, value: Any) -> tuple[str,
     usable = {"tooltip", "shape", "pen", "dashed", *_COLORS} & set(element._fields)
     if name not in usable:
         names = [*usable, "label"]
-        raise ArgumentError(f"no attribute {given!r}{near(given, names)} There are {', '.join(sorted(names))}")
+        raise ArgumentError(f"no attribute {given!r}{near(given, names)} The attributes are {', '.join(sorted(names))}")
     if name in _COLORS:
         return name, None if value is None and name in ("fill", "fill2") else color(value)
     if name == "pen":
         return name, _width(value)
     if name == "shape" and value not in _SHAPES:
-        raise ArgumentError(f"a shape is one of {', '.join(_SHAPES)}, not {value!r}")
+        raise ArgumentError(f"a shape must be one of {', '.join(_SHAPES)}, not {value!r}")
     if name == "dashed":
         return name, "dashed" in value if isinstance(value, str) else bool(value)
     return name, str(value)
@@ -80,7 +80,7 @@ def _width(value: Any) -> float:
     except (TypeError, ValueError):
         width = -1.0
     if not 0 <= width <= 100:
-        raise ArgumentError(f"a line's width is a number from 0 to 100, not {value!r}")
+        raise ArgumentError(f"a line's width must be a number from 0 to 100, not {value!r}")
     return width
 
 
