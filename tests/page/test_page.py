@@ -316,6 +316,13 @@ def test_a_walk_on_a_phone(opened: Opened, stack: tl.ModelLog) -> None:
     assert not tab.page.is_visible("#menu")
 
 
+def test_details_on_a_phone_do_not_lie_over_what_is_selected(opened: Opened, stack: tl.ModelLog) -> None:
+    tab = opened(stack, "#op=relu_7_33", browser_options={"viewport": {"width": 390, "height": 800}})
+    tab.page.wait_for_selector("#inspector canvas.histogram", state="attached")
+    top = tab.page.locator("#inspector").bounding_box()
+    assert top is not None and tab.run(CENTRE, "relu_7_33")["bottom"] < top["y"]
+
+
 def test_keyboard_only(opened: Opened, stack: tl.ModelLog) -> None:
     tab = opened(stack, "#depth=1")
     tab.page.focus("canvas.graph")

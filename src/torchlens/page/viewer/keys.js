@@ -99,7 +99,7 @@ function step({ pane }, way) {
   pane.selectNode(node);
   const place = scene.shown.nodes[node].places[0];
   const rect = scene.layout.nodes[node];
-  const { camera, size } = pane;
+  const { camera, free: size } = pane;
   const [x, y] = [(rect.x + rect.width / 2 - camera.x) * camera.k, (rect.y + rect.height / 2 - camera.y) * camera.k];
   if (x < 40 || y < 40 || x > size.width - 40 || y > size.height - 40) pane.lookAt(place);
 }

@@ -17,6 +17,8 @@ import { show } from "./view.js";
  * @typedef {import("./camera.js").Point} Point
  */
 
+const DETAILS = 0.46; // the height of the details on a narrow screen, as in page.css
+
 export class Pane {
   /** @param {Model} model @param {HTMLCanvasElement} canvas @param {import("./palette.js").Colours} colours @param {Hooks} hooks */
   constructor(model, canvas, colours, hooks) {
@@ -66,6 +68,12 @@ export class Pane {
 
   get size() {
     return { width: this.canvas.clientWidth || 800, height: this.canvas.clientHeight || 600 };
+  }
+
+  /** The part of the canvas that is seen when something is selected: on a narrow screen the details lie over its lower part. */
+  get free() {
+    const { width, height } = this.size;
+    return { width, height: height * (matchMedia("(max-width: 900px)").matches ? 1 - DETAILS : 1) };
   }
 
   // ---- what is shown
@@ -177,7 +185,7 @@ export class Pane {
     const node = this.scene.shown.shownBy[place];
     if (node < 0) return;
     const k = zoom ? Math.max(this.camera.k, 0.9) : this.camera.k;
-    this.moveTo(centredOn(this.scene.layout.nodes[node], this.size, k));
+    this.moveTo(centredOn(this.scene.layout.nodes[node], this.free, k));
   }
 
   /** @param {number} group */

@@ -78,7 +78,7 @@ export class Walk {
   follow(place) {
     const pane = this.paneOf();
     const rect = pane.scene.layout.nodes[pane.scene.shown.shownBy[place]];
-    const { camera, size } = pane;
+    const { camera, free: size } = pane;
     const x = (rect.x + rect.width / 2 - camera.x) * camera.k;
     const y = (rect.y + rect.height / 2 - camera.y) * camera.k;
     if (x < 60 || y < 60 || x > size.width - 60 || y > size.height - 90 || camera.k < 0.4) pane.lookAt(place, true);
