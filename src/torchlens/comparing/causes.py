@@ -13,7 +13,7 @@ from ..replay.call import UNINITIALISED
 from .aligned import Aligned
 from .findings import Finding
 from .layouts import relative_error
-from .literal_arguments import TENSOR, literals, named_arguments
+from .literal_arguments import TENSOR, arguments_by_name, literals
 from .matching import Matching
 from .sides import Side
 from .weights import have_other_weights, used_transposed, weight_notes
@@ -67,7 +67,7 @@ class _Cause:
 
     def _one_has(self, side: Side, i: int, other: Side) -> tuple[str, tuple[Any, ...]]:
         call = side.call(i)
-        given = {} if call is None else named_arguments(call)
+        given = {} if call is None else arguments_by_name(call)
         if side.function(i) == "dropout" and given.get("train"):
             return f"dropout is active in {side.name} only (p={given.get('p')}): it ran in training mode", ("dropout",)
         return f"missing operation: {other.name} has no such step: {self.spelled(side, i)}", ("step", side.function(i))
@@ -175,7 +175,7 @@ class _Cause:
         calls = self.donor.call(self.j), self.recipient.call(self.i)
         if calls[0] is None or calls[1] is None or calls[0].function.name != calls[1].function.name:
             return ""
-        by_name = {self.donor.name: named_arguments(calls[0]), self.recipient.name: named_arguments(calls[1])}
+        by_name = {self.donor.name: arguments_by_name(calls[0]), self.recipient.name: arguments_by_name(calls[1])}
         one, other = by_name["A"], by_name["B"]
         words = []
         for name in {**one, **other}:
@@ -216,7 +216,7 @@ class _Cause:
             (self.recipient, self.finding.recipient_region),
         ):
             calls = [call for call in (side.call(i) for i in region) if call is not None]
-            found[side.name] = {v for call in calls for v in named_arguments(call).values() if isinstance(v, float)}
+            found[side.name] = {v for call in calls for v in arguments_by_name(call).values() if isinstance(v, float)}
         words = ""
         for name, other in (("A", "B"), ("B", "A")):
             only = sorted(found[name] - found[other])

@@ -26,10 +26,10 @@ _OF_NO_CONSEQUENCE = {
 }
 
 
-def named_arguments(call: Call) -> dict[str, Any]:
+def arguments_by_name(call: Call) -> dict[str, Any]:
     """
     >>> from torchlens.capture.functions import Function
-    >>> named_arguments(Call(Function("gelu"), (1,), {}, (), (), -1, (), 0, None, ()))
+    >>> arguments_by_name(Call(Function("gelu"), (1,), {}, (), (), -1, (), 0, None, ()))
     {'input': 1, 'approximate': 'none'}
     """
     named = _schema(call.function.name.strip("_"))
@@ -47,7 +47,7 @@ def literals(call: Call) -> str:
     """What a call was given besides tensors and defaults, ready to append to its name: `(0.2887)`, `(dim=-1)`."""
     defaults = _schema(call.function.name.strip("_"))
     shown = []
-    for name, value in named_arguments(call).items():
+    for name, value in arguments_by_name(call).items():
         if isinstance(value, (bool, int, float, str)) and value != TENSOR and value != defaults.get(name):
             number = f"{value:.4g}" if isinstance(value, float) else repr(value)
             shown.append(number if name in ("other", "value") or name.startswith("argument") else f"{name}={number}")
