@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -336,6 +337,18 @@ def test_an_edit_without_consequence_is_told() -> None:
 
     with pytest.warns(tl.FidelityWarning, match="nothing that the model returned depends"):
         run(Model(), {"tanh": E.zero()})
+
+
+@pytest.mark.filterwarnings("ignore:a tensor of shape:torchlens.errors.FidelityWarning")
+def test_consequences_that_the_log_can_not_follow() -> None:
+    class Model(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.from_numpy(np.tanh(torch.relu(x).numpy())) * 2
+
+    told = "relu: whether what the model returned depends on what was edited is not known: it computes outside of torch"
+    with pytest.warns(tl.FidelityWarning, match=told):
+        log = run(Model(), {"relu": E.zero()})
+    assert not log.output.any()
 
 
 def test_an_edit_of_one_result_among_several_that_nobody_uses_is_told() -> None:

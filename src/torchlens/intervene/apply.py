@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from ..capture.functions import OUTPUT
+from ..capture.origins import OUTSIDE
 from ..capture.records import Applied, Trace, Value, facts_of, values_given
 from ..errors import ArgumentError
 from .edit_base import Moment
@@ -118,7 +119,14 @@ def remarks(
     for number, request in enumerate(requests):
         if not request.edit.is_backward and not changed[number]:
             yield f"{request.site}: {request.edit!r} changed no element"
-        if number not in matter:
+        if number in matter:
+            continue
+        if any(OUTSIDE in warning for warning in trace.warnings):
+            yield (
+                f"{request.site}: whether what the model returned depends on what was edited is not known: it computes "
+                "outside of torch"
+            )
+        else:
             yield f"{request.site}: nothing that the model returned depends on what was edited"
 
 

@@ -325,7 +325,7 @@ def test_one_submodule_alone() -> None:
     assert names == ["add_2_9", "add_3_10", "add_4_11", "cos_1_12", "sin_1_13", "tan_1_14", "add_5_15", "add_6_16",
                      "mul_3_17", "output mul_3_17"]  # fmt: skip
     assert (view.nodes[0].fill, view.nodes[-1].fill) == ("#98FB98", "#FF9999")
-    assert [texts(group.lines) for group in view.groups] == [["@submodule1.submodule2", "(Submodule2)"]]
+    assert [texts(group.lines) for group in view.groups] == [["@.submodule2", "(Submodule2)"]]
     assert texts(view.title)[:2] == ["NetworkOrganizationDemo: @submodule1 (Submodule1)", "8 tensors total (800 B)"]
     assert [view.edges[0].target, view.edges[-1].source] == ["add_3_10", "mul_3_17"]
 

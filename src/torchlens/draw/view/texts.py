@@ -137,8 +137,14 @@ class Texts:
 
     def _within(self, box: BoxPath, name: str) -> str:
         """`@.conv1` for `@layer1.0.conv1` inside the box of `layer1.0`; a module from elsewhere keeps its name."""
-        around = f"@{self._boxes.address(box)}" if box else ""
+        around = f"@{self._boxes.address(box)}" if box else self._focus()
         return f"@{name[len(around) :]}" if around and name.startswith(f"{around}.") else name
+
+    def _focus(self) -> str:
+        """The module that is drawn alone, as the title names it."""
+        if self._boxes.focus is None:
+            return ""
+        return f"@{self._graph.modules.infos[self._graph.modules.calls[self._boxes.focus[0]].module].address}"
 
     def _verdict(self, spot: Spot) -> list[Text]:
         """What the condition that was decided here came out as."""
