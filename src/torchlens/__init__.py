@@ -57,7 +57,8 @@ if TYPE_CHECKING:
     from .comparing.reference import assert_same, save_reference
     from .extraction import reduce
     from .extraction.extract import extract
-    from .extraction.store import Store, StoredLayer, StoreReport, open_store
+    from .extraction.store import Store, StoreReport, open_store
+    from .extraction.stored_layer import StoredLayer
     from .fastlog.pluck import pluck
     from .intervene import edits
     from .intervene.sweep import sweep
@@ -148,7 +149,7 @@ _LATER = {
     "Difference": "comparing.comparison",
     "Store": "extraction.store",
     "StoreReport": "extraction.store",
-    "StoredLayer": "extraction.store",
+    "StoredLayer": "extraction.stored_layer",
     "ValidationReport": "validate.report",
     "assert_same": "comparing.reference",
     "compare": "comparing.compare",

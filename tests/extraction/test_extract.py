@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from tests.extraction.networks import Crowd, Fragile, Network, images, network
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset
 
 import torchlens as tl
@@ -120,6 +121,71 @@ def test_another_reduction_function_is_another_reduction(tmp_path: Path) -> None
     extract(tmp_path / "acts", reduce=lambda value: value.flatten(1)[:, :3])
     with pytest.raises(tl.StoreError, match="reduce of conv"):
         extract(tmp_path / "acts", reduce=lambda value: value.flatten(1)[:, 1:4])
+
+
+class Times:
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def __call__(self, value: Tensor) -> Tensor:
+        return value * self.factor
+
+    def method(self, value: Tensor) -> Tensor:
+        return value * self.factor
+
+
+def closure(factor: Any) -> Any:
+    return lambda value: value * factor
+
+
+FACTOR = 2.0
+
+
+def by_a_global(value: Tensor) -> Tensor:
+    return value * FACTOR
+
+
+def of_weight(weight: float) -> nn.Module:
+    layer = nn.PReLU(init=weight)
+    return layer.requires_grad_(False)
+
+
+FAMILIES: dict[str, Any] = {
+    "closure": closure,
+    "closure over a tensor": lambda factor: closure(torch.tensor(factor)),
+    "closure over a closure": lambda factor: (lambda inner: lambda value: inner(value))(closure(factor)),
+    "default": lambda factor: eval(f"lambda value, factor={factor}: value * factor"),
+    "partial": lambda factor: partial(torch.mul, other=factor),
+    "object": Times,
+    "method": lambda factor: Times(factor).method,
+    "module": of_weight,
+}
+
+
+@pytest.mark.parametrize("way", ["reduce", "interventions"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_functions_that_differ_in_what_they_hold(tmp_path: Path, family: str, way: str) -> None:
+    def given(factor: float) -> Any:
+        function = FAMILIES[family](factor)
+        return {way: function if way == "reduce" else {"norm": function}}
+
+    extract(tmp_path / "acts", **given(2.0))
+    extract(tmp_path / "acts", **given(2.0))
+    with pytest.raises(tl.StoreError, match="reduce of conv" if way == "reduce" else "the interventions"):
+        extract(tmp_path / "acts", **given(3.0))
+
+
+def test_a_function_whose_globals_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    extract(tmp_path / "acts", reduce=by_a_global)
+    monkeypatch.setitem(globals(), "FACTOR", 3.0)
+    with pytest.raises(tl.StoreError, match="reduce of conv"):
+        extract(tmp_path / "acts", reduce=by_a_global)
+
+
+def test_ids_of_another_kind(tmp_path: Path) -> None:
+    extract(tmp_path / "acts", ids=range(20))
+    with pytest.raises(tl.StoreError, match="the ids \\(0 only there, '0' only now\\)"):
+        extract(tmp_path / "acts", ids=[str(number) for number in range(20)])
 
 
 def test_a_sample_that_raises(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_net2brain(store: tl.Store, tmp_path: Path) -> None:
 def test_skipped_samples_are_left_out(tmp_path: Path) -> None:
     x = torch.rand(6, 4)
     x[2] = float("nan")
-    store = tl.extract(Fragile(), x, "add", tmp_path / "acts", batch_size=2, on_error="skip", ids="abcdef")
+    store = tl.extract(Fragile(), x, "add", tmp_path / "acts", batch_size=2, on_error="skip", ids=list("abcdef"))
     assert list(store.to_pandas("add").index) == list("abdef")
     assert np.load(store.to_npy(tmp_path)[0]).shape == (5, 4)
 

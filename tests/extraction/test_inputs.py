@@ -11,6 +11,7 @@ import pytest
 import torch
 from tests.extraction.networks import Fragile, Tokens, images, network
 from tests.extraction.test_extract import files
+from tests.extraction.test_harmless import Stream
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
@@ -184,7 +185,7 @@ def test_values_that_vary_between_batches_are_named(tmp_path: Path) -> None:
         [*batches[0], *batches[1]], batch_size=2, collate_fn=lambda rows: {"input_ids": torch.stack(rows)}
     )  # type: ignore[arg-type]
     with pytest.raises(tl.StoreError, match=r"tanh has shape \[4, 4\] from 'c' \(row 2\) on, and \[3, 4\] before"):
-        tl.extract(Tokens(), loader, "tanh", tmp_path / "acts", ids="abcd")
+        tl.extract(Tokens(), loader, "tanh", tmp_path / "acts", ids=list("abcd"))
 
 
 def test_parts_of_a_sample_that_may_be_meant_are_not_guessed(tmp_path: Path) -> None:
@@ -239,3 +240,62 @@ def test_wrong_inputs(tmp_path: Path) -> None:
         extract(tmp_path / "acts", images(3), ids=["a", "b", "a"])
     with pytest.raises(tl.ArgumentError, match="ids must be strings or integers"):
         extract(tmp_path / "acts", images(1), ids=[None])
+
+
+@pytest.mark.parametrize("ids", ["abcd", 4])
+def test_ids_that_are_no_list(tmp_path: Path, ids: Any) -> None:
+    with pytest.raises(tl.ArgumentError, match="ids is a list with an id for each input"):
+        tl.extract(network(), images(4), "conv", tmp_path / "acts", ids=ids)
+
+
+def test_images_of_sixteen_bits_are_not_clipped(tmp_path: Path) -> None:
+    from PIL import Image
+
+    Image.fromarray(np.full((6, 6), 300, np.uint16)).save(tmp_path / "deep.png")
+    with pytest.raises(ValueError, match="more than 8 bits a channel"):
+        tl.extract(network(), tmp_path, "conv", tmp_path / "acts")
+
+
+def test_samples_that_no_model_takes(tmp_path: Path) -> None:
+    with pytest.raises(tl.ArgumentError, match="rows 0 to 3 can't be put together"):
+        tl.extract(network(), images(4), "conv", tmp_path / "acts", preprocess=lambda image: None)
+    with pytest.raises(tl.ArgumentError, match="an array of objects"):
+        tl.extract(network(), np.array([None, 1], object), "conv", tmp_path / "acts")
+
+
+def test_an_iterable_that_raises_says_where(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError) as raised:
+        tl.extract(network(), (images(1)[0] / (3 - n) if n < 3 else 1 / 0 for n in range(5)), "conv", tmp_path / "acts")
+    assert "reading the inputs, after 3 items" in raised.value.__notes__[0]
+
+
+def test_a_dict_with_a_name_that_the_model_has_not(tmp_path: Path) -> None:
+    with pytest.raises(TypeError) as raised:
+        tl.extract(Tokens(), {"input_idz": torch.zeros(4, 3, dtype=torch.long)}, "tanh", tmp_path / "acts")
+    assert "its dict as one argument: Tokens has none named 'input_idz'" in raised.value.__notes__[0]
+
+
+def test_errors_that_can_not_be_skipped(tmp_path: Path) -> None:
+    broken = torch.full((4, 3), float("nan"))
+    with pytest.raises(tl.StoreError, match="not one sample of the first batch could be run: ValueError"):
+        tl.extract(Fragile(), broken, "add", tmp_path / "acts", on_error="skip")
+    x = torch.cat([torch.rand(2, 3), broken])
+    loader: Any = DataLoader(Stream(x), batch_size=2)
+    with pytest.raises(ValueError, match="a number was expected") as raised:
+        tl.extract(Fragile(), loader, "add", tmp_path / "stream", on_error="skip")
+    assert "rows 2 to 3, a batch that can't be taken apart" in raised.value.__notes__[0]
+
+
+def test_the_number_of_dimensions_can_not_vary(tmp_path: Path) -> None:
+    samples = [torch.rand(4), torch.rand(2, 4)]
+    model = torch.nn.Sequential(torch.nn.Linear(4, 3))
+    with pytest.raises(tl.StoreError, match=r"0 has 2 dimensions from row 1 on, and 1 in the first batch"):
+        tl.extract(model, samples, "0", tmp_path / "acts", ragged=True, batch_size=1)
+
+
+def test_ragged_shards_are_of_a_good_size(tmp_path: Path) -> None:
+    """By the bytes of the first batch: 64 batches whatever their size would not fit into memory."""
+    tokens = torch.zeros(8, 4_000, dtype=torch.long)
+    store = tl.extract(Tokens(), tokens, "tanh", tmp_path / "acts", ragged=True, batch_size=2)
+    even = tl.extract(Tokens(), tokens, "tanh", tmp_path / "even", batch_size=2)
+    assert store.plan.shard_rows == even.plan.shard_rows and store.nbytes == even.nbytes == 8 * 4_000 * 4 * 4

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.extraction.networks import images, network
+from tests.extraction.networks import Fragile, Tokens, images, network
 from torch import Tensor
 
 import torchlens as tl
@@ -60,8 +60,8 @@ def test_random_projections_keep_distances() -> None:
 
 
 def test_as_many_numbers_as_the_bound_says() -> None:
-    assert R.random_projection("auto").made_for((9,), 60_000)(torch.rand(2, 9)).shape == (2, 9431)
-    assert R.random_projection(eps=0.5).made_for((9,), 1000)(torch.rand(2, 9)).shape == (2, 332)
+    assert R.random_projection("auto").made_for((9432,), 60_000)(torch.rand(2, 9432)).shape == (2, 9431)
+    assert R.random_projection(eps=0.5).made_for((333,), 1000)(torch.rand(2, 333)).shape == (2, 332)
     with pytest.raises(tl.ArgumentError, match="needs the number of inputs"):
         R.random_projection().made_for((9,), None)
     with pytest.raises(tl.ArgumentError, match='a number of features or "auto"'):
@@ -121,3 +121,64 @@ def test_what_is_no_reduction(tmp_path: Path, reduce: Any, message: str) -> None
 def test_a_token_that_is_not_there() -> None:
     with pytest.raises(tl.ArgumentError, match="needs .rows, tokens, features. with enough tokens"):
         R.token(9)(SEQUENCES)
+
+
+def test_a_projection_never_makes_more_of_a_layer() -> None:
+    value = torch.rand(3, 2, 4)
+    assert torch.equal(R.random_projection(8)(value), value.flatten(1))
+    assert torch.equal(R.random_projection()(value), value.flatten(1))
+    assert R.random_projection(7)(value).shape == (3, 7)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: R.random_projection(True),
+        lambda: R.random_projection(3, seed=-1),
+        lambda: R.random_projection(eps=0),
+        lambda: R.random_projection(eps=2.0),
+        lambda: R.pca(0),
+        lambda: R.pca(2.5),  # type: ignore[arg-type]
+        lambda: R.pca(2, samples=0),
+    ],
+)
+def test_numbers_that_mean_nothing(make: Any) -> None:
+    with pytest.raises(tl.ArgumentError):
+        make()
+
+
+def test_what_needs_a_number_says_so(tmp_path: Path) -> None:
+    with pytest.raises(tl.ArgumentError, match=r"pca needs a number, such as tl.reduce.pca\(50\)"):
+        tl.extract(network(), images(4), "conv", tmp_path / "acts", reduce=R.pca)
+
+
+@pytest.mark.parametrize("reduction", [R.random_projection(2), R.pca(1)], ids=repr)
+def test_complex_numbers_are_not_made_real(tmp_path: Path, reduction: Any) -> None:
+    class Complex(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.complex(x, x)
+
+    with pytest.raises(tl.ArgumentError, match="complex numbers can't be projected"):
+        tl.extract(Complex(), torch.rand(4, 3), "complex", tmp_path / "acts", reduce=reduction)
+
+
+@pytest.mark.parametrize("reduction", [R.random_projection(2), R.pca(1)], ids=repr)
+def test_rows_of_other_shapes_can_not_be_projected(tmp_path: Path, reduction: Any) -> None:
+    tokens = [torch.zeros(length, dtype=torch.long) for length in (3, 3, 5, 5)]
+    with pytest.raises(tl.ArgumentError, match="needs rows of one shape"):
+        tl.extract(Tokens(), tokens, "tanh", tmp_path / "acts", ragged=True, reduce=reduction, batch_size=2)
+
+
+def test_an_exception_of_a_reduction_says_where(tmp_path: Path) -> None:
+    with pytest.raises(IndexError) as raised:
+        tl.extract(network(), images(4), "conv", tmp_path / "acts", reduce=R.mean(9))
+    assert "reducing conv, of shape [4, 8, 6, 6], by mean(dim=9)" in raised.value.__notes__[0]
+
+
+def test_components_without_samples_that_raise(tmp_path: Path) -> None:
+    x = torch.rand(8, 3)
+    x[5] = float("nan")
+    store = tl.extract(Fragile(), x, "add", tmp_path / "acts", batch_size=4, on_error="skip", reduce=R.pca(2))
+    assert list(store.skipped) == [5] and store["add"][store.rows].shape == (7, 2)
+    with pytest.raises(ValueError, match="a number was expected"):
+        tl.extract(Fragile(), x, "add", tmp_path / "raises", batch_size=4, reduce=R.pca(2))

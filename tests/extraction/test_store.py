@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.extraction.networks import images, network
+from tests.extraction.networks import Tokens, images, network
+from torch import Tensor
 from torch.utils.data import DataLoader
 
 import torchlens as tl
@@ -47,6 +49,14 @@ KEYS = [
     [0, 26, 3, 3],
     [],
     np.array([9, 8]),
+    ...,
+    (),
+    (slice(2, 5), 1),
+    ([3, 9], [0, 4]),
+    ([3, 9], slice(1, 3)),
+    ([3, 9], None, [1, 2]),
+    (..., 2),
+    (4, 2),
 ]
 
 
@@ -57,7 +67,7 @@ def test_rows(store: tl.Store, expected: Any, key: Any) -> None:
     assert torch.equal(store["head"].torch(key), torch.from_numpy(wanted))
 
 
-@pytest.mark.parametrize("key", [[1.7], 1.5, None, ..., [[1, 2], [3, 4]], "i7"], ids=str)
+@pytest.mark.parametrize("key", [[1.7], 1.5, None, True, [[1, 2], [3, 4]], "i7"], ids=str)
 def test_what_chooses_no_rows(store: tl.Store, key: Any) -> None:
     with pytest.raises(tl.ArgumentError, match="rows are indexed by"):
         store["head"][key]
@@ -204,3 +214,48 @@ def test_a_shard_that_ends_too_early(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "6" / "shards" / "000001.safetensors", tmp_path / "9" / "shards")
     report = tl.open_store(tmp_path / "9").verify()
     assert "000001.safetensors ends at row 6, before its rows do" in str(report)
+
+
+def test_a_mask_with_places_is_taken_in_pairs(store: tl.Store, expected: Any) -> None:
+    mask = np.arange(27) % 9 == 0
+    assert np.array_equal(store["head"][mask, [0, 1, 2]], np.array(expected)[mask, [0, 1, 2]])
+
+
+def test_ids_in_other_forms(store: tl.Store, tmp_path: Path) -> None:
+    numbered = tl.extract(network(), images(4), "head", tmp_path / "numbers")
+    assert np.array_equal(numbered["head"].by_id(np.int64(2)), numbered["head"][2])
+    with pytest.raises(tl.ArgumentError, match="an id is a text or a whole number"):
+        store["head"].by_id(None)
+    with pytest.raises(tl.ArgumentError, match="one layer by its name"):
+        store[["head"]]  # type: ignore[index]
+
+
+def test_stores_are_sent_to_other_processes(store: tl.Store, expected: Any) -> None:
+    assert np.array_equal(store["head"][:3], expected[:3])
+    assert np.array_equal(pickle.loads(pickle.dumps(store["head"]))[:3], expected[:3])
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2, torch.bfloat16], ids=str)
+def test_types_that_numpy_has_not(tmp_path: Path, dtype: torch.dtype) -> None:
+    class Narrow(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.to(dtype)
+
+    x = torch.rand(5, 3)
+    layer = tl.extract(Narrow(), x, "to", tmp_path / "acts", batch_size=2)["to"]
+    assert layer.dtype == np.float32 and np.array_equal(layer[[4, 1]], x.to(dtype).float()[[4, 1]].numpy())
+    assert layer.torch().dtype == dtype and torch.equal(layer.torch().float(), x.to(dtype).float())
+
+
+def test_something_of_each_ragged_row(tmp_path: Path) -> None:
+    tokens = [torch.arange(length) for length in (2, 5, 3)]
+    layer = tl.extract(Tokens(), tokens, "tanh", tmp_path / "acts", ragged=True)["tanh"]
+    assert [row.shape for row in layer[:, 1:]] == [(1, 4), (4, 4), (2, 4)]
+    assert np.array_equal(layer[1, 0], layer[1][0])
+    with pytest.raises(tl.ArgumentError, match="is ragged, which no array can be"):
+        np.asarray(layer)
+
+
+def test_an_empty_path_is_not_the_current_folder() -> None:
+    with pytest.raises(tl.ArgumentError, match="save_to is empty"):
+        tl.extract(network(), images(4), "head", "")

@@ -208,13 +208,17 @@ class Calling:
         self._name = type(model).__name__
         self.device = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), torch.device("cpu"))
         self._fewest, self._most, self._names = _positions(model)
+        self.remark = ""  # how a dict was given, for messages
         self.left_out = 0  # elements of a tuple that the model does not take, such as labels
 
     def __call__(self, value: Any) -> tuple[list[Any], dict[str, Any]]:
         value = _moved(value, self.device)
         if isinstance(value, Mapping):
-            taken = self._names is None or set(value) <= self._names
-            return ([], dict(value)) if taken else ([value], {})
+            unknown = sorted(map(str, set(value) - self._names)) if self._names is not None else []
+            if not unknown:
+                return [], dict(value)
+            self.remark = f", its dict as one argument: {self._name} has none named {unknown[0]!r}"
+            return [value], {}
         if not isinstance(value, (tuple, list)):
             return [value], {}
         if self._fewest <= len(value) == self._most or len(value) == self._fewest:

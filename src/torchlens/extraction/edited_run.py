@@ -21,8 +21,7 @@ from ..log.model_log import ModelLog
 from ..options import Options
 from ..selectors import Selection
 from .chosen_layers import WantedValue, module_edits
-from .plan import hash_of_tensors
-from .reduce import described_function
+from .described import described_function, described_state
 
 
 def are_light(model: nn.Module, interventions: Any) -> bool:
@@ -103,24 +102,12 @@ def resolve_edited(
 
 
 def described_interventions(interventions: Mapping[Any, Any] | None) -> str:
-    """How a store remembers interventions: as they print, with a hash of the tensors in them."""
+    """How a store remembers interventions: as they print, with a hash of the tensors and functions in them."""
     if interventions is None:
         return ""
     parts = []
     for key, edit in interventions.items():
-        tensors = [(str(number), tensor) for number, tensor in enumerate(_tensors(edit))]
-        digest = f" #{hash_of_tensors(tensors)[:12]}" if tensors else ""
         shown = "a tensor" if isinstance(edit, Tensor) else described_function(edit) if callable(edit) else repr(edit)
-        parts.append(f"{described_function(key) if callable(key) else key!r}: {shown}{digest}")
+        state = "" if callable(edit) else described_state(edit)
+        parts.append(f"{described_function(key) if callable(key) else key!r}: {shown}{state}")
     return "; ".join(parts)
-
-
-def _tensors(edit: Any) -> list[Tensor]:
-    """The tensors in an edit, wherever they are."""
-    if isinstance(edit, Tensor):
-        return [edit]
-    if isinstance(edit, (list, tuple)):
-        return [tensor for each in edit for tensor in _tensors(each)]
-    if dataclasses.is_dataclass(edit):
-        return [tensor for each in dataclasses.fields(edit) for tensor in _tensors(getattr(edit, each.name))]
-    return []

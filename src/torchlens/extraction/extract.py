@@ -13,7 +13,7 @@ from .._torch import graph_break
 from ..bundle.shards import DTYPES
 from ..errors import ArgumentError, named_arguments, near
 from .begin import announce, begin
-from .inputs import Given
+from .input_source import Given
 from .on_ray import extract_on_ray
 from .progress import Progress
 from .run import ExtractRequest

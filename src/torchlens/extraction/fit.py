@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..errors import StoreError
-from .reduce import Components, pca
+from .reduce import Components, check_size, pca
 from .shard import About, Shard, encode
 from .storage import Storage
 
@@ -61,7 +61,8 @@ def _values(job: Job, names: list[str], places: dict[str, int]) -> dict[str, Ten
     with job.forward(wanted) as forward:
         for batch in job.source.some_batches(max(wish.samples for wish in wishes.values())):
             for rows, value in batch.groups:
-                for name, reduced in job.values(rows, value, forward, places).items():
+                for name, reduced in job.computed(rows, value, batch, forward, {}, places)[1].items():
+                    check_size(reduced, job.reductions[name][places[name]].size)  # type: ignore[attr-defined]
                     found[name].append(reduced.cpu())
     return {name: torch.cat(found[name])[: wishes[name].samples] for name in names}
 

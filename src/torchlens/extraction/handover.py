@@ -20,7 +20,8 @@ from ..words import ranges
 
 if TYPE_CHECKING:
     from .plan import Id
-    from .store import Store, StoredLayer
+    from .store import Store
+    from .stored_layer import StoredLayer
 
 _ROWS = 256  # that are in memory at a time, where a file is written
 

@@ -46,6 +46,11 @@ def load_image(path: Path) -> Any:
     except ImportError as error:
         raise ImportError('reading images needs Pillow: pip install "forwardlens[images]"') from error
     with pillow.open(path) as image:
+        if image.mode.startswith("I") or image.mode == "F":
+            raise ValueError(
+                f"it has more than 8 bits a channel (mode {image.mode}), which Pillow would clip: read it with a "
+                "Dataset that scales it as the model needs"
+            )
         return image.convert("RGB")
 
 

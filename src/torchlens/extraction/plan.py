@@ -7,11 +7,11 @@ workers that do the same shard write the same bytes, and a call that means somet
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -50,7 +50,8 @@ class LayerPlan:
 
     @property
     def row_bytes(self) -> int:
-        return int(np.prod(self.shape or (), dtype=np.int64)) * self.torch_dtype.itemsize
+        """Bytes of a row; 0 if that varies."""
+        return 0 if self.shape is None else math.prod(self.shape) * self.torch_dtype.itemsize
 
 
 @dataclass(frozen=True)
@@ -233,12 +234,12 @@ def _layer_differences(before: Sequence[LayerPlan], now: Sequence[LayerPlan]) ->
 def _ids_difference(before: Sequence[Id] | None, now: Sequence[Id] | None) -> str:
     if before is None or now is None:
         return " (rows have ids in one, and only numbers in the other)"
-    if sorted(map(str, before)) == sorted(map(str, now)):
+    if sorted(map(repr, before)) == sorted(map(repr, now)):
         row = next(row for row, pair in enumerate(zip(before, now, strict=True)) if pair[0] != pair[1])
         return f" (the same ones in another order: row {row} is {before[row]!r} there, {now[row]!r} now)"
     only_there, only_now = set(before) - set(now), set(now) - set(before)
-    some = [f"{sorted(map(str, only_there))[0]!r} only there"] if only_there else []
-    some += [f"{sorted(map(str, only_now))[0]!r} only now"] if only_now else []
+    some = [f"{min(only_there, key=repr)!r} only there"] if only_there else []
+    some += [f"{min(only_now, key=repr)!r} only now"] if only_now else []
     return f" ({', '.join(some)})"
 
 

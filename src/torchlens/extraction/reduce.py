@@ -10,13 +10,10 @@ frozen dataclasses that print as they are written, which is how a store remember
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -162,6 +159,8 @@ class pool:
 class random_projection:
     """A sparse random projection to `n` numbers, which keeps distances; "auto" for as many as keep them within `eps`.
 
+    A layer that has no more numbers than that is only flattened, which keeps them exactly.
+
     >>> tl.reduce.random_projection(4096, seed=0)
     random_projection(n=4096, seed=0, eps=0.1)
 
@@ -173,10 +172,14 @@ class random_projection:
     eps: float = 0.1
 
     def __post_init__(self) -> None:
-        if self.n != "auto" and (not isinstance(self.n, int) or self.n < 1):
+        if self.n != "auto" and not _is_from(self.n, 1):
             raise ArgumentError(f'random_projection: n must be a number of features or "auto", not {self.n!r}')
+        if not _is_from(self.seed, 0) or self.seed >= 2**32:
+            raise ArgumentError(f"random_projection: seed is a whole number from 0 to 2**32 - 1, not {self.seed!r}")
+        if not 0 < self.eps < 1:
+            raise ArgumentError(f"random_projection: eps is between 0 and 1, not {self.eps!r}")
 
-    def made_for(self, shape: Sequence[int], rows: int | None) -> Projection:
+    def made_for(self, shape: Sequence[int], rows: int | None) -> Projection | flatten:
         """The projection of values of this shape."""
         size = math.prod(shape)
         wanted = self.n
@@ -186,7 +189,7 @@ class random_projection:
                     'random_projection("auto") needs the number of inputs; give the number of features instead'
                 )
             wanted = math.ceil(4 * math.log(_amax(rows, 2)) / (self.eps**2 / 2 - self.eps**3 / 3))
-        return Projection(_sparse(int(wanted), size, self.seed))
+        return Projection(_sparse(int(wanted), size, self.seed)) if int(wanted) < size else flatten()
 
     def __call__(self, value: Tensor) -> Tensor:
         return self.made_for(value.shape[1:], len(value))(value)
@@ -219,7 +222,7 @@ class Projection:
     def __call__(self, value: Tensor) -> Tensor:
         if self._matrix.device != value.device:
             self._matrix = self._matrix.to(value.device)
-        flat = value.reshape(len(value), -1).float()
+        flat = _flat(value, self._matrix.shape[1])
         result: Tensor = torch.sparse.mm(self._matrix, flat.t()).t().contiguous()
         return result
 
@@ -237,8 +240,13 @@ class pca:
     n: int
     samples: int = 1000
 
+    def __post_init__(self) -> None:
+        if not _is_from(self.n, 1) or not _is_from(self.samples, 1):
+            raise ArgumentError(f"{self!r}: n and samples are whole numbers from 1 on")
+
     def fitted(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """The mean and the components, by values `[samples, ...]`."""
+        _refuse_complex(values)
         flat = values.reshape(len(values), -1).double()
         if _amin(flat.shape) < self.n:
             raise ArgumentError(f"{self!r}: {flat.shape[0]} samples of {flat.shape[1]} numbers have fewer components")
@@ -261,7 +269,33 @@ class Components:
     def __call__(self, value: Tensor) -> Tensor:
         if self._center.device != value.device:
             self._center, self._components = self._center.to(value.device), self._components.to(value.device)
-        return (value.reshape(len(value), -1).float() - self._center) @ self._components.t()
+        return (_flat(value, len(self._center)) - self._center) @ self._components.t()
+
+
+def _flat(value: Tensor, size: int) -> Tensor:
+    """Rows of so many numbers each, as float32."""
+    _refuse_complex(value)
+    check_size(value, size)
+    return value.reshape(len(value), -1).float()
+
+
+def check_size(value: Tensor, size: int) -> None:
+    """Refuse rows of another size."""
+    found = math.prod(value.shape[1:])
+    if found != size:
+        raise ArgumentError(
+            f"a row has {found} numbers, and {size} in the first batch: what mixes all numbers of a row needs "
+            "rows of one shape; tl.reduce.mean() or pool() before it can make them alike"
+        )
+
+
+def _refuse_complex(value: Tensor) -> None:
+    if value.is_complex():
+        raise ArgumentError("complex numbers can't be projected; a function such as torch.view_as_real can split them")
+
+
+def _is_from(number: Any, least: int) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and number >= least
 
 
 # ---- what users give ----------------------------------------------------------------------------------------
@@ -285,31 +319,13 @@ def checked_reductions(given: Any) -> list[Reduction]:
         return [reduction for each in given for reduction in checked_reductions(each)]
     if given in _BY_NAME.values() or given in (pool, random_projection):
         return [given()]
+    if given in (pca, token):
+        raise ArgumentError(f"reduce: {given.__name__} needs a number, such as tl.reduce.{given.__name__}(50)")
     if not callable(given):
         raise ArgumentError(
             f"reduce: {given!r} is not a function of a batch; tl.reduce has some, such as tl.reduce.mean()"
         )
     return [given]
-
-
-def described_reductions(reductions: Sequence[Reduction]) -> str:
-    """How a store remembers reductions: ours as they print, a function by its name and a hash of its code."""
-    return ", ".join(described_function(reduction) for reduction in reductions)
-
-
-def described_function(reduction: Any) -> str:
-    """A function for the plan: another one of the same name has other code."""
-    if dataclasses.is_dataclass(reduction):
-        return repr(reduction)
-    name = f"{getattr(reduction, '__module__', '')}.{getattr(reduction, '__qualname__', type(reduction).__qualname__)}"
-    code = getattr(reduction, "__code__", None)
-    return f"{name}@{hashlib.sha256(repr(_code(code)).encode()).hexdigest()[:12]}" if code is not None else name
-
-
-def _code(code: CodeType) -> tuple[Any, ...]:
-    """What a function does, without where it stands."""
-    constants = [_code(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
-    return code.co_code, constants, code.co_names
 
 
 def __dir__() -> list[str]:

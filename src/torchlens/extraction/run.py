@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from .._torch import call_with_grad
 from ..bundle.shards import DTYPES
 from ..capture import rng
 from ..capture.changes import between
-from ..errors import ArgumentError, LayerNotFoundError, StoreError, TorchLensError, near, warn
+from ..errors import ArgumentError, StoreError, TorchLensError
 from ..log.model_log import ModelLog
-from ..words import counted
 from . import edited_run
-from . import reduce as reductions
 from .chosen_layers import Calling, Forward, WantedValue, resolve_layers
-from .fit import Unfitted, fit
-from .inputs import Batch, Given, Source, blamed, noted, row_words, rows_in, seed_of, source_of
+from .described import described_functions
+from .fit import fit
+from .given_model import WatchedState, built
+from .input_source import Batch, Given, Source, blamed, noted, own_copy, row_words, rows_in, seed_of
+from .inputs import source_of
 from .plan import (
     FORMAT,
     Id,
@@ -34,7 +34,8 @@ from .plan import (
     hash_of_weights,
     shard_rows_for,
 )
-from .reduce import Reduction
+from .reduce import Reduction, checked_reductions
+from .reduced_values import check_keys, check_range, made_for, not_rows_first, reduced, reduction_of
 from .shard import known_end, shard_path
 from .storage import Storage
 from .writer import Building, Writer
@@ -69,10 +70,11 @@ class Job:
         self.request = request
         given = request.given
         inputs = given.inputs() if _is_factory(given.inputs) else given.inputs
-        self.model = _built(request.model)
+        self.model = built(request.model)
         self.source: Source = source_of(replace(given, inputs=inputs))
         self.ids: list[Id] | None = list(self.source.ids) if self.source.ids is not None else None
         self.calling = Calling(self.model)
+        self._changes_inputs = False  # does the model write to them?
         self._base: ModelLog | None = None  # in which interventions look up labels, where the light path can't edit
         self.wanted, self.reductions, self.plan = quietly(self._decide)
 
@@ -80,13 +82,17 @@ class Job:
         batch = next(self.source.some_batches(1), None)
         if batch is None:
             raise ArgumentError("there are no inputs")
+        self._weights = hash_of_weights(self.model)  # before anything runs: a pass may change them
+        state = WatchedState(self.model)
         rows, args, kwargs, wanted, values = self._try_first(batch)
-        reduces = {each.name: reductions.checked_reductions(_of(each, self.request.reduce)) for each in wanted}
-        _check_keys(self.request.reduce, wanted)
+        state.warn_if_changed()
+        reduces = {each.name: checked_reductions(reduction_of(each, self.request.reduce)) for each in wanted}
+        check_keys(self.request.reduce, wanted)
         self._check_rows_first(wanted, reduces, values, rows, batch)
         for name, value in values.items():
-            reduces[name] = _made_for(reduces[name], value, self.source.count, args, kwargs)
-        small = {name: _reduced(name, value, reduces[name], args, kwargs) for name, value in values.items()}
+            reduces[name] = made_for(name, reduces[name], value, self.source.count, args, kwargs)
+        small = {name: reduced(name, value, reduces[name], args, kwargs) for name, value in values.items()}
+        self._dims = {name: value.dim() for name, value in small.items()}
         return wanted, reduces, self._plan(wanted, small, (args, kwargs))
 
     def _try_first(self, batch: Batch) -> tuple[list[int], list[Any], dict[str, Any], list[WantedValue], TensorsByName]:
@@ -100,19 +106,23 @@ class Job:
         if self.request.given.on_error == "skip" and batch.some is not None:
             tries += [([row], batch.some([row])) for row in rows]
         for attempt, (rows, value) in enumerate(tries, 1):
-            args, kwargs = self.calling(value)
             try:
                 rng.seed_generators(seed_of(self.request.given.seed, rows[0]))
-                wanted = self._resolve(args, kwargs)
+                wanted = self._resolve(*self.calling(own_copy(value)))
                 rng.seed_generators(seed_of(self.request.given.seed, rows[0]))
+                given = own_copy(value)
                 with self.forward(wanted) as forward:
-                    values = forward(args, kwargs)
-                return rows, args, kwargs, forward.wanted, values
+                    values = forward(*self.calling(given))
+                self._changes_inputs = hash_of_tensors(_leaves(given)) != hash_of_tensors(_leaves(value))
+                return rows, *self.calling(value), forward.wanted, values
             except TorchLensError:
                 raise
             except Exception as error:
+                if attempt == len(tries) and attempt > 1:
+                    raise StoreError(f"not one sample of the first batch could be run: {error!r}") from error
                 if attempt == len(tries):
-                    raise blamed(error, f"running the first batch, from {row_words(self.ids, rows[0])} on") from None
+                    doing = f"running the first batch, from {row_words(self.ids, rows[0])} on{self.calling.remark}"
+                    raise blamed(error, doing) from None
         raise AssertionError
 
     def _resolve(self, args: list[Any], kwargs: dict[str, Any]) -> list[WantedValue]:
@@ -141,15 +151,17 @@ class Job:
         """Refuse values whose first dimension is as long as the batch by accident: let it be shorter and look again."""
         if len(rows) == 1 or batch.some is None:
             return
-        args, kwargs = self.calling(batch.some(rows[:1]))
         try:
             with self.forward(wanted) as forward:
-                alone = forward(args, kwargs)
+                alone = forward(*self.calling(batch.some(rows[:1])))
         except Exception:
-            return  # a model that takes no single sample
+            return  # a model or a collate_fn that takes no single sample
         for name, value in alone.items():
-            if not reduces[name] and values[name].dim() and len(values[name]) == len(rows) and len(value) != 1:
-                raise _not_rows_first(name, value, 1)
+            whole = values[name]
+            if reduces[name] or not whole.dim() or value.dim() != whole.dim():  # squeezed, in a batch of one
+                continue
+            if len(whole) == len(rows) and len(value) != 1:
+                raise not_rows_first(name, value, 1)
 
     def _plan(self, wanted: list[WantedValue], small: TensorsByName, inputs: Any) -> StorePlan:
         request, given, source = self.request, self.request.given, self.source
@@ -158,7 +170,7 @@ class Job:
         return StorePlan(
             format=FORMAT,
             model=type(self.model).__name__,
-            weights=hash_of_weights(self.model),
+            weights=self._weights,
             interventions=edited_run.described_interventions(request.interventions),
             inputs=hash_of_tensors(_leaves(inputs)),
             count=source.count,
@@ -186,7 +198,7 @@ class Job:
             position=wanted.position,
             shape=None if self.request.given.ragged else tuple(value.shape[1:]),
             dtype=DTYPES[asked],
-            reduce=reductions.described_reductions(reductions.checked_reductions(_of(wanted, self.request.reduce))),
+            reduce=described_functions(checked_reductions(reduction_of(wanted, self.request.reduce))),
         )
 
     def fit(self, storage: Storage) -> None:
@@ -236,22 +248,33 @@ class Job:
         """Compute a batch into the shard that is being built."""
         failed = dict(batch.failed)
         for rows, value in batch.groups:
-            done, values = self._computed(rows, value, batch, forward, failed)
+            done, values = self.computed(rows, value, batch, forward, failed)
             if done:
                 self._check_shapes(values, done)
                 building.add(values, len(done))
         building.skipped.update({str(row): _said(failed[row]) for row in sorted(failed)})
 
-    def _computed(
-        self, rows: list[int], value: Any, batch: Batch, forward: Running, failed: dict[int, Exception]
+    def computed(
+        self,
+        rows: list[int],
+        value: Any,
+        batch: Batch,
+        forward: Running,
+        failed: dict[int, Exception],
+        places: Mapping[str, int] | None = None,
     ) -> tuple[list[int], TensorsByName]:
-        """The values of rows that run together; where samples may be skipped, without those that raise alone."""
+        """The values of rows that run together; where samples may be skipped, without those that raise alone.
+
+        With `places`, they are reduced only so far.
+        """
         try:
-            return rows, self.values(rows, value, forward)
+            return rows, self._values(rows, value, forward, places)
         except TorchLensError as error:
             raise noted(error, f"running rows {rows[0]} to {rows[-1]}") from None
         except Exception as error:
-            alone = self._raise_alone(rows, batch, forward)
+            alone = self._raise_alone(rows, batch, forward, places)
+            if self.request.given.on_error == "skip" and batch.some is None:
+                raise noted(error, f"running rows {rows[0]} to {rows[-1]}, a batch that can't be taken apart") from None
             if self.request.given.on_error != "skip" or not alone:
                 culprit = row_words(self.ids, next(iter(alone))) if alone else f"rows {rows[0]} to {rows[-1]} together"
                 raise blamed(error, f"running {culprit}") from None
@@ -259,45 +282,49 @@ class Job:
         left = [row for row in rows if row not in alone]
         if not left or batch.some is None:
             return [], {}
-        return left, self.values(left, batch.some(left), forward)
+        return left, self._values(left, batch.some(left), forward, places)
 
-    def _raise_alone(self, rows: list[int], batch: Batch, forward: Running) -> dict[int, Exception]:
+    def _raise_alone(
+        self, rows: list[int], batch: Batch, forward: Running, places: Mapping[str, int] | None
+    ) -> dict[int, Exception]:
         found: dict[int, Exception] = {}
         if batch.some is None:
             return found
         for row in rows:
             try:
-                self.values([row], batch.some([row]), forward)
+                self._values([row], batch.some([row]), forward, places)
             except Exception as error:
                 found[row] = error
                 if self.request.given.on_error != "skip":
                     break
         return found
 
-    def values(
-        self, rows: list[int], value: Any, forward: Running, places: Mapping[str, int] | None = None
-    ) -> TensorsByName:
-        """The reduced values of rows that run together; with `places`, reduced only so far."""
-        args, kwargs = self.calling(value)
+    def _values(self, rows: list[int], value: Any, forward: Running, places: Mapping[str, int] | None) -> TensorsByName:
+        args, kwargs = self.calling(own_copy(value) if self._changes_inputs else value)
         if rows_in([args, list(kwargs.values())]) != len(rows):
             raise ArgumentError(f"inputs: expected {len(rows)} samples at row {rows[0]}, but got {rows_in(value)}")
         rng.seed_generators(seed_of(self.request.given.seed, rows[0]))
         values = forward(args, kwargs)
         reduces = {name: self.reductions[name][: places[name] if places is not None else None] for name in values}
-        return {name: _reduced(name, values[name], reduces[name], args, kwargs) for name in values}
+        return {name: reduced(name, values[name], reduces[name], args, kwargs) for name in values}
 
     def _check_shapes(self, values: TensorsByName, rows: list[int]) -> None:
         for layer in self.plan.layers:
             value = values[layer.name]
             if len(value) != len(rows):
-                raise _not_rows_first(layer.name, value, len(rows))
+                raise not_rows_first(layer.name, value, len(rows))
+            if value.dim() != self._dims[layer.name]:
+                raise StoreError(
+                    f"{layer.name} has {value.dim() - 1} dimensions from {row_words(self.ids, rows[0])} on, and "
+                    f"{self._dims[layer.name] - 1} in the first batch: their number can't vary"
+                )
             if layer.shape is not None and value.shape[1:] != layer.shape:
                 raise StoreError(
                     f"{layer.name} has shape {list(value.shape[1:])} from {row_words(self.ids, rows[0])} on, and "
                     f"{list(layer.shape)} before: reduce= can make them alike, and ragged=True stores values of "
                     "different shapes"
                 )
-            _check_range(layer, value, self.ids, rows)
+            check_range(layer, value, self.ids, rows)
 
 
 def _other_count(before: int, now: int | str) -> StoreError:
@@ -329,53 +356,11 @@ def _once(is_due: Callable[[int], bool]) -> Callable[[int], bool]:
     return answer
 
 
-# ---- models and inputs --------------------------------------------------------------------------------------
+# ---- helpers ------------------------------------------------------------------------------------------------
 
 
 def _is_factory(inputs: Any) -> bool:
     return callable(inputs) and not hasattr(inputs, "__getitem__") and not hasattr(inputs, "__iter__")
-
-
-def _built(model: Any) -> nn.Module:
-    """The model, or what the function that was given makes."""
-    if not isinstance(model, nn.Module) and callable(model):
-        model = _made(model)
-    if not isinstance(model, nn.Module):
-        raise ArgumentError(
-            f"the first argument must be the model, an nn.Module, or a function that makes one, not {model!r}"
-        )
-    for name, module in model.named_modules():
-        if module.training and getattr(module, "track_running_stats", False):
-            raise ArgumentError(
-                f"{name or 'the model'} ({type(module).__name__}) is in training mode: it would mix the samples of a "
-                "batch, and change with each; call model.eval() first"
-            )
-    _warn_of_dropout(model)
-    return model
-
-
-def _made(factory: Callable[..., Any]) -> Any:
-    try:
-        inspect.signature(factory).bind()
-    except TypeError as error:
-        raise ArgumentError(
-            f"the first argument is a function, which is called without arguments to make the model ({error}); give "
-            "an nn.Module if it is the model itself"
-        ) from None
-    return factory()
-
-
-_DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
-
-
-def _warn_of_dropout(model: nn.Module) -> None:
-    for name, module in model.named_modules():
-        if module.training and isinstance(module, _DROPOUTS) and module.p:
-            warn(
-                f"{name or 'the model'} ({type(module).__name__}) is in training mode and zeroes random elements of "
-                "what is stored; call model.eval() to turn dropout off"
-            )
-            return
 
 
 def _leaves(thing: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -396,83 +381,6 @@ def _shard_rows(asked: int | None, row_bytes: int, source: Source) -> int:
     if asked < 1 or asked % source.batch_size:
         raise ArgumentError(f"shard_rows={asked} is not a multiple of the batch size, {source.batch_size}")
     return asked
-
-
-# ---- values -------------------------------------------------------------------------------------------------
-
-
-def _of(wanted: WantedValue, reduce: Any) -> Any:
-    """The reduction that was asked for a layer: by its name, by the selector that chose it, or for all."""
-    if not isinstance(reduce, Mapping):
-        return reduce
-    return reduce.get(wanted.name, reduce.get(wanted.selector))
-
-
-def _check_keys(reduce: Any, wanted: list[WantedValue]) -> None:
-    known = {each.name for each in wanted} | {each.selector for each in wanted}
-    for key in reduce if isinstance(reduce, Mapping) else ():
-        if key not in known:
-            names = [str(name) for name in known]
-            raise LayerNotFoundError(f"reduce: no layer {key!r} is extracted{near(str(key), names)}")
-
-
-def _made_for(
-    reduces: list[Reduction], value: Tensor, rows: int | None, args: list[Any], kwargs: dict[str, Any]
-) -> list[Reduction]:
-    """Reductions that depend on the shape of the layer, made for it."""
-    made: list[Any] = []
-    for reduction in reduces:
-        if isinstance(reduction, reductions.random_projection):
-            reduction = reduction.made_for(value.shape[1:], rows)
-        elif isinstance(reduction, reductions.pca):
-            reduction = Unfitted(reduction, value)
-        made.append(reduction)
-        value = applied(reduction, value, args, kwargs)
-    return made
-
-
-def applied(reduction: Any, value: Tensor, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    if hasattr(reduction, "with_inputs"):
-        return reduction.with_inputs(value, args, kwargs)
-    return reduction(value)
-
-
-def _reduced(name: str, value: Tensor, reduces: list[Reduction], args: list[Any], kwargs: dict[str, Any]) -> Tensor:
-    """A value as it is to be stored, but for its type."""
-    rows = rows_in([args, list(kwargs.values())])
-    for reduction in reduces:
-        value = applied(reduction, value, args, kwargs)
-        if not isinstance(value, Tensor):
-            raise ArgumentError(f"reduce: {reduction!r} returned {type(value).__name__} for {name}, not a tensor")
-    if not value.dim() or len(value) != rows:
-        raise _not_rows_first(name, value, rows)
-    return value
-
-
-def _not_rows_first(name: str, value: Tensor, rows: int) -> ArgumentError:
-    return ArgumentError(
-        f"{name} has shape {list(value.shape)} for {counted(rows, 'sample')}: they are not along its first dimension; "
-        f"reduce={{{name!r}: f}} with a function f can move them there"
-    )
-
-
-def _check_range(layer: LayerPlan, value: Tensor, ids: Any, rows: list[int]) -> None:
-    """Refuse to write infinity for a number that is only too large for float16."""
-    if layer.torch_dtype != torch.float16 or value.dtype == torch.float16 or not value.numel():
-        return
-    low, high = (float(end) for end in torch.aminmax(value))
-    if low > -_TOO_LARGE and high < _TOO_LARGE:
-        return
-    too_large = (value.abs() >= _TOO_LARGE) & value.isfinite()
-    if bool(too_large.any()):
-        row = rows[int(too_large.flatten(1).any(1).nonzero()[0])]
-        raise StoreError(
-            f"{layer.name} of {row_words(ids, row)} has {float(value[too_large][0]):.6g}, more than float16 can hold; "
-            "dtype='bfloat16' or 'float32' can"
-        )
-
-
-_TOO_LARGE = 65520.0  # from here on float16 rounds to infinity
 
 
 def _said(error: Exception) -> str:

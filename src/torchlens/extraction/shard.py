@@ -103,19 +103,22 @@ class Shard:
         except (BundleError, OSError) as error:
             raise StoreError(str(error)) from error
 
-    def array(self, name: str, rows: slice | None = None) -> Any:
-        """One tensor as a NumPy array that reads the file when it is looked at; bfloat16 comes as float32.
+    def rows(self, name: str, places: Any) -> Any:
+        """Some rows of a tensor, by a slice or a list, as a NumPy array; those of a slice are read when looked at.
 
-        `rows` are those that will be: they are read in one go.
+        Types that NumPy has not, such as bfloat16, come as float32.
         """
         entry = self.entries[name]
-        if rows is not None and entry.nbytes:
+        if isinstance(places, slice) and entry.nbytes:
+            first, stop, _ = places.indices(entry.shape[0])
             row = entry.nbytes // entry.shape[0]
-            self._reader.prefetch(entry.start + rows.start * row, (rows.stop - rows.start) * row)
+            self._reader.prefetch(entry.start + first * row, (stop - first) * row)
         view = self._reader.view(entry.start, entry.nbytes)
-        if entry.dtype == torch.bfloat16:
-            return widened(np.frombuffer(view, np.uint16).reshape(entry.shape))
-        return np.frombuffer(view, numpy_type(entry.dtype)).reshape(entry.shape)
+        bits = _BITS.get(entry.dtype)
+        if bits is None:
+            return np.frombuffer(view, numpy_type(entry.dtype)).reshape(entry.shape)[places]
+        chosen = np.array(np.frombuffer(view, bits).reshape(entry.shape)[places])
+        return torch.from_numpy(chosen).view(entry.dtype).float().numpy()
 
     def tensor(self, name: str) -> Tensor:
         """One tensor, in memory of its own."""
@@ -170,11 +173,10 @@ def known_end(storage: Storage) -> int | None:
     return about.stop if about.last else None
 
 
+#: Types that NumPy has not, and one of the same size that it has.
+_BITS = {torch.bfloat16: np.int16, torch.float8_e4m3fn: np.uint8, torch.float8_e5m2: np.uint8}
+
+
 def numpy_type(dtype: torch.dtype) -> Any:
-    """The type that NumPy has for it; bfloat16, which it has not, becomes float32 without loss."""
-    return np.dtype(np.float32) if dtype == torch.bfloat16 else torch.empty(0, dtype=dtype, device="cpu").numpy().dtype
-
-
-def widened(halves: Any) -> Any:
-    """The upper halves of float32 numbers as float32."""
-    return (halves.astype(np.uint32) << 16).view(np.float32)
+    """The type that NumPy has for it; what it has not becomes float32 without loss."""
+    return np.dtype(np.float32) if dtype in _BITS else torch.empty(0, dtype=dtype, device="cpu").numpy().dtype

@@ -73,6 +73,8 @@ def storage_at(path: Any) -> Storage:
     if not isinstance(path, (str, os.PathLike)):
         raise ArgumentError(f"save_to must be the path of a folder or a URL such as s3://bucket/acts, not {path!r}")
     text = os.fspath(path)
+    if not text:
+        raise ArgumentError("save_to is empty; give the path of a folder")
     scheme, sign, rest = text.partition("://")
     if not sign:
         return Folder(Path(text))

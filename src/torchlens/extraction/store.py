@@ -9,19 +9,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
-from torch.utils.data import Dataset
-
 from ..bundle.hashing import hash_of
 from ..errors import ArgumentError, LayerNotFoundError, StoreError, near
-from ..words import counted, ranges
+from ..words import counted
 from .handover import Handover
-from .plan import IDS, PLAN, Id, LayerPlan, StorePlan, read_ids, read_plan
-from .shard import Shard, numpy_type, shard_numbers, shard_path
+from .plan import IDS, PLAN, Id, StorePlan, read_ids, read_plan
+from .shard import Shard, shard_numbers, shard_path
 from .storage import Storage, storage_at
-from .writer import shapes_name
+from .stored_layer import StoredLayer
 
 _OPEN = 64  # shards that are kept open
 
@@ -155,8 +150,12 @@ class Store(Handover):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all values that are there or will be."""
-        return len(self) * self.plan.row_bytes
+        """Bytes of all values that are there or will be; of ragged layers, of those that are there."""
+        return sum(self[name].nbytes for name in self.layers)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For workers of a `DataLoader`, which open the files themselves."""
+        return {**self.__dict__, "_open": OrderedDict()}
 
     def __repr__(self) -> str:
         known, certain = self._known
@@ -170,6 +169,8 @@ class Store(Handover):
 
     def __getitem__(self, name: str) -> StoredLayer:
         """A layer by its name, its label or its short label."""
+        if not isinstance(name, str):
+            raise ArgumentError(f"a store is asked for one layer by its name, not {name!r}; store.layers lists them")
         if name in self._layers:
             return StoredLayer(self, self._layers[name])
         for layer in self._layers.values():
@@ -262,185 +263,3 @@ class StoreReport:
 
     def __str__(self) -> str:
         return "\n".join(self.problems) or f"{counted(self.checked, 'shard')} checked, all as written"
-
-
-class StoredLayer(Dataset[Any]):
-    """One layer of a store: rows as NumPy arrays, read when they are asked for. A map-style data set of torch.
-
-    >>> layer = tl.extract(model, x, ["fc"], save_to=folder / "layer")["fc"]
-    >>> layer.shape, layer[2].shape, layer[1:4].shape, layer[[4, 0]].shape
-    ((5, 5), (5,), (3, 5), (2, 5))
-    >>> [batch.shape for batch in layer.batches(2)]
-    [torch.Size([2, 5]), torch.Size([2, 5]), torch.Size([1, 5])]
-    """
-
-    def __init__(self, store: Store, plan: LayerPlan) -> None:
-        self._store = store
-        self.plan = plan
-        self.name = plan.name
-        self.is_ragged = plan.shape is None
-
-    def __len__(self) -> int:
-        return len(self._store)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Rows, and the shape of one."""
-        if self.plan.shape is None:
-            raise ArgumentError(f"{self.name} is ragged: each row has a shape of its own")
-        return len(self), *self.plan.shape
-
-    @property
-    def dtype(self) -> Any:
-        """As NumPy has it; bfloat16, which it has not, is given as float32."""
-        return numpy_type(self.plan.torch_dtype)
-
-    @property
-    def ids(self) -> Sequence[Id]:
-        return self._store.ids
-
-    @property
-    def nbytes(self) -> int:
-        return len(self) * self.plan.row_bytes
-
-    def __repr__(self) -> str:
-        shape = "ragged" if self.is_ragged else list(self.shape)
-        return f"StoredLayer({self.name}  {str(self.plan.torch_dtype).removeprefix('torch.')}{shape})"
-
-    # ---- rows -----------------------------------------------------------------------------------------------
-
-    def __getitem__(self, key: Any) -> Any:
-        """Rows by number, slice, list or mask; further indices are those of NumPy. Ragged rows come as a list."""
-        if isinstance(key, tuple):
-            rows = self[key[0]]
-            return (
-                rows[key[1:]]
-                if np.ndim(key[0]) == 0 and not isinstance(key[0], slice)
-                else rows[(slice(None), *key[1:])]
-            )
-        if isinstance(key, str):
-            raise ArgumentError(f"rows are indexed by number; to look up an id, use .by_id({key!r})")
-        if isinstance(key, slice):
-            return self._rows(range(*key.indices(len(self))))
-        if hasattr(key, "__index__") and np.ndim(key) == 0:
-            return self._rows([self._numbered(key.__index__())])[0]
-        return self._rows([self._numbered(int(row)) for row in self._chosen(key)])
-
-    def _chosen(self, key: Any) -> Any:
-        """The numbers in a list or an array of them, or where a mask is true."""
-        chosen = np.asarray(key)
-        if chosen.dtype == bool and chosen.shape == (len(self),):
-            return np.flatnonzero(chosen)
-        if chosen.dtype == bool:
-            raise ArgumentError(
-                f"a mask must have one entry for each of the {len(self)} rows, not {list(chosen.shape)}"
-            )
-        if chosen.ndim != 1 or (chosen.size and chosen.dtype.kind not in "iu"):
-            raise ArgumentError(f"rows are indexed by a number, a slice, a list of numbers or a mask, not {key!r}")
-        return chosen
-
-    def __getitems__(self, rows: list[int]) -> list[Tensor]:
-        """What a `DataLoader` asks for: the rows of a batch, read in one go."""
-        return list(self.torch(rows))
-
-    def __iter__(self) -> Iterator[Any]:
-        return (self[row] for row in range(len(self)))
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        values = self[:]
-        return values if dtype is None else values.astype(dtype)
-
-    def by_id(self, id: Any) -> Any:
-        """The row with this id, or the rows with these."""
-        if isinstance(id, (str, int)):
-            return self[self._store.row_of(id)]
-        return self[[self._store.row_of(each) for each in id]]
-
-    def torch(self, key: Any = slice(None)) -> Any:
-        """The same as tensors, in the type that is stored and in memory of their own."""
-        rows = self[key]
-        if isinstance(rows, list):
-            return [torch.from_numpy(np.array(row)).to(self.plan.torch_dtype) for row in rows]
-        return torch.from_numpy(np.array(rows)).to(self.plan.torch_dtype)
-
-    def batches(self, size: int) -> Iterator[Tensor]:
-        """All rows as tensors, `size` at a time."""
-        if size < 1:
-            raise ArgumentError(f"size must be the number of rows in a batch, 1 or more, not {size}")
-        return (self.torch(slice(start, start + size)) for start in range(0, len(self), size))
-
-    def _numbered(self, row: int) -> int:
-        if not -len(self) <= row < len(self):
-            raise IndexError(f"{self.name} has {len(self)} rows, and no row {row}")
-        return row % len(self)
-
-    def _rows(self, rows: Sequence[int]) -> Any:
-        """Rows in the order asked for. Each shard is opened once, and only these rows of it are read."""
-        shards = self._by_shard(rows)
-        self._check(rows, shards)
-        if self.is_ragged:
-            found: dict[int, Any] = {}
-            for shard, wanted in shards.items():
-                found.update(self._ragged(shard, wanted))
-            return [found[row] for row in rows]
-        if len(shards) == 1:
-            ((shard, wanted),) = shards.items()
-            return self._values(shard, wanted)
-        values = np.empty((len(rows), *(self.plan.shape or ())), self.dtype)
-        positions: dict[int, list[int]] = {}
-        for position, row in enumerate(rows):
-            positions.setdefault(row // self._store.plan.shard_rows, []).append(position)
-        for shard, wanted in shards.items():
-            values[_slice(positions[shard])] = self._values(shard, wanted)
-        return values
-
-    def _values(self, shard: int, rows: list[int]) -> Any:
-        """Rows of one shard."""
-        places = _slice(self._places(shard, rows))
-        array = self._store._shard(shard).array(self.name, places if isinstance(places, slice) else None)
-        return array[places]
-
-    def _by_shard(self, rows: Sequence[int]) -> dict[int, list[int]]:
-        shards: dict[int, list[int]] = {}
-        for row in rows:
-            shards.setdefault(row // self._store.plan.shard_rows, []).append(row)
-        return shards
-
-    def _check(self, rows: Sequence[int], shards: dict[int, list[int]]) -> None:
-        """Raise if some of the rows are not there."""
-        absent = [row for shard in shards if shard not in self._store._done for row in shards[shard]]
-        if absent:
-            raise StoreError(
-                f"{self._store.path}: {len(absent)} of {counted(len(rows), 'row')} not there yet: {ranges(absent)}; "
-                "the call that began the store resumes it, and store.rows lists what is there"
-            )
-        skipped = self._store._skipped_rows(shards)
-        left_out = [row for row in rows if row in skipped]
-        if left_out:
-            raise StoreError(
-                f"{self._store.path}: {len(left_out)} of {counted(len(rows), 'row')} skipped: {ranges(left_out)} "
-                f"({self._store.ids[left_out[0]]!r} raised {skipped[left_out[0]]}); store.rows lists what is there"
-            )
-
-    def _places(self, shard: int, rows: list[int]) -> list[int]:
-        """Where rows are in a shard: those that were skipped have no place."""
-        start = shard * self._store.plan.shard_rows
-        skipped = sorted(self._store._skipped_rows([shard]))
-        if not skipped:
-            return [row - start for row in rows]
-        return [row - start - int(np.searchsorted(skipped, row)) for row in rows]
-
-    def _ragged(self, shard: int, rows: list[int]) -> dict[int, Any]:
-        file = self._store._shard(shard)
-        values, shapes = file.array(self.name), file.array(shapes_name(self.name))
-        ends = np.concatenate([[0], np.cumsum(shapes.prod(1))])
-        places = zip(rows, self._places(shard, rows), strict=True)
-        return {row: values[ends[place] : ends[place + 1]].reshape(shapes[place]) for row, place in places}
-
-
-def _slice(places: Sequence[int]) -> Any:
-    """Consecutive places as a slice, which NumPy takes without a copy."""
-    first, last = places[0], places[-1]
-    if len(places) == last - first + 1 and all(place == first + i for i, place in enumerate(places)):
-        return slice(first, last + 1)
-    return list(places)
