@@ -244,7 +244,7 @@ def test_wrong_inputs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ids", ["abcd", 4])
 def test_ids_that_are_no_list(tmp_path: Path, ids: Any) -> None:
-    with pytest.raises(tl.ArgumentError, match="ids is a list with an id for each input"):
+    with pytest.raises(tl.ArgumentError, match="ids must be a list with an id for each input"):
         tl.extract(network(), images(4), "conv", tmp_path / "acts", ids=ids)
 
 

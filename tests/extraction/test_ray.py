@@ -144,3 +144,19 @@ def test_a_model_that_kills_every_worker(tmp_path: Path, cluster: Any) -> None:
 
     with pytest.raises(tl.StoreError, match="5 workers died while building the model and the inputs"):
         tl.extract(die, images(8), "add", tmp_path / "acts", backend="ray", workers=2)
+
+
+def test_workers_build_their_models_at_the_same_time(tmp_path: Path, cluster: Any, whole: dict[str, bytes]) -> None:
+    def build() -> Any:
+        (tmp_path / str(os.getpid())).touch()
+        deadline = time.time() + 120
+        while len([path for path in tmp_path.iterdir() if path.name.isdecimal()]) < 2:
+            if time.time() > deadline:
+                raise TimeoutError("the other worker was not asked to build")
+            time.sleep(0.05)
+        return network()
+
+    reduce = {"conv": [tl.reduce.flatten(), tl.reduce.pca(4, samples=12)]}
+    arguments: dict[str, Any] = {"batch_size": 2, "shard_rows": 4, "reduce": reduce, "backend": "ray", "workers": 2}
+    tl.extract(build, images(60), LAYERS, tmp_path / "acts", **arguments)
+    assert files(tmp_path / "acts") == whole

@@ -224,7 +224,7 @@ def test_a_mask_with_places_is_taken_in_pairs(store: tl.Store, expected: Any) ->
 def test_ids_in_other_forms(store: tl.Store, tmp_path: Path) -> None:
     numbered = tl.extract(network(), images(4), "head", tmp_path / "numbers")
     assert np.array_equal(numbered["head"].by_id(np.int64(2)), numbered["head"][2])
-    with pytest.raises(tl.ArgumentError, match="an id is a text or a whole number"):
+    with pytest.raises(tl.ArgumentError, match="an id must be a string or an integer"):
         store["head"].by_id(None)
     with pytest.raises(tl.ArgumentError, match="one layer by its name"):
         store[["head"]]  # type: ignore[index]

@@ -30,7 +30,7 @@ def source_of(given: Given) -> Source:
     ids = given.ids
     if ids is not None:
         if isinstance(ids, str) or not isinstance(ids, Iterable):
-            raise ArgumentError(f"ids is a list with an id for each input, not {ids!r}")
+            raise ArgumentError(f"ids must be a list with an id for each input, not {ids!r}")
         source.ids = [_id(each) for each in ids]
         if source.count is None:
             source.count = len(source.ids)

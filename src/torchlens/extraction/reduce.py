@@ -175,9 +175,9 @@ class random_projection:
         if self.n != "auto" and not _is_from(self.n, 1):
             raise ArgumentError(f'random_projection: n must be a number of features or "auto", not {self.n!r}')
         if not _is_from(self.seed, 0) or self.seed >= 2**32:
-            raise ArgumentError(f"random_projection: seed is a whole number from 0 to 2**32 - 1, not {self.seed!r}")
+            raise ArgumentError(f"random_projection: seed must be an integer from 0 to 2**32 - 1, not {self.seed!r}")
         if not 0 < self.eps < 1:
-            raise ArgumentError(f"random_projection: eps is between 0 and 1, not {self.eps!r}")
+            raise ArgumentError(f"random_projection: eps must be between 0 and 1, not {self.eps!r}")
 
     def made_for(self, shape: Sequence[int], rows: int | None) -> Projection | flatten:
         """The projection of values of this shape."""
@@ -242,7 +242,7 @@ class pca:
 
     def __post_init__(self) -> None:
         if not _is_from(self.n, 1) or not _is_from(self.samples, 1):
-            raise ArgumentError(f"{self!r}: n and samples are whole numbers from 1 on")
+            raise ArgumentError(f"{self!r}: n and samples must be integers, 1 or more")
 
     def fitted(self, values: Tensor) -> tuple[Tensor, Tensor]:
         """The mean and the components, by values `[samples, ...]`."""

@@ -126,7 +126,7 @@ class StoredLayer(Dataset[Any]):
         if isinstance(id, str) or _is_number(id):
             return self[self._store.row_of(id if isinstance(id, str) else id.__index__())]
         if not isinstance(id, Iterable):
-            raise ArgumentError(f"an id is a text or a whole number, not {id!r}")
+            raise ArgumentError(f"an id must be a string or an integer, not {id!r}")
         return self[[self._store.row_of(each) for each in id]]
 
     def torch(self, key: Any = slice(None)) -> Any:
