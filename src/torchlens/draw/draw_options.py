@@ -85,7 +85,7 @@ def _buffers(given: Any) -> Any:
 
 
 def _destination(outpath: Any, fileformat: Any) -> tuple[Path, Any]:
-    """Where the picture goes and its format: what the arguments leave open, the other one decides."""
+    """The path and the format of the picture; each follows from the other if only one is given."""
     if outpath is not None and not isinstance(outpath, (str, os.PathLike)):
         raise ArgumentError(f"vis_outpath must be a path, not {outpath!r}")
     path = Path("modelgraph" if outpath is None else os.fsdecode(outpath)).expanduser()
@@ -104,7 +104,7 @@ def _destination(outpath: Any, fileformat: Any) -> tuple[Path, Any]:
 
 
 def check_writable(path: Path) -> None:
-    """Raise if nothing can be written there; make the folders on the way. Permissions alone would not tell."""
+    """Create the parent folders, and raise if the file can't be written: permissions alone do not tell."""
     if path.is_dir() or not path.name:
         raise ArgumentError(f"vis_outpath is a folder: {str(path)!r}; give the name of a file")
     is_new = not path.exists()

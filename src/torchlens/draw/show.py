@@ -61,7 +61,7 @@ def check_before_the_run(options: DrawOptions, model: nn.Module | None = None) -
 
 
 def _check_addresses(options: DrawOptions, modules: Modules) -> None:
-    """Raise if the options name a module that the model hasn't. Whether it is called, only a run tells."""
+    """Raise if the options name a module that the model does not have. Only a run shows whether it is called."""
     alone = options.module.partition(":")[0] if options.module else "self"
     if alone != "self" and alone not in modules.numbers:
         raise LayerNotFoundError(f"no module {alone!r}{near(alone, filter(None, modules.numbers))}")
@@ -87,7 +87,7 @@ def draw(log: Drawable, options: DrawOptions) -> Path:
 
 
 def readable_view(log: Drawable, options: DrawOptions) -> View:
-    """The view, collapsed as far as needed to be read on a page, unless the user has chosen what to collapse."""
+    """The view, collapsed until it is readable on a page, unless the user has chosen what to collapse."""
     view = make_view(log, options)
     if options.vis_nesting_depth is not None or len(view.nodes) <= MOST_NODES_INLINE:
         return view
@@ -117,7 +117,7 @@ def _depth(view: View) -> int:
 
 
 def open_in_viewer(path: Path) -> bool:
-    """Ask the system to show a file, without waiting. On a machine without a screen nothing happens."""
+    """Open a file in the system's viewer, without waiting. Does nothing on a machine without a display."""
     command = _viewer()
     if command is None:
         return False

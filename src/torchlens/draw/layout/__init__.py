@@ -1,1 +1,1 @@
-"""Where everything of a view lies."""
+"""The layout of a view: a position for everything in it."""

@@ -38,7 +38,7 @@ def plan_layers(container: Container, streams: Sequence[EdgeStream]) -> Containe
 def arrange(
     plan: ContainerPlan, boxes: Sequence[Box], label: tuple[float, float], upright: bool, root: bool
 ) -> Arrangement:
-    """Lay out one container; `label` is the room for its own label, across and along."""
+    """Lay out one container; `label` is the size of its own label, across and along."""
     if not boxes:
         return _framed(Box(20.0, 20.0, 20.0 + (label[1] if upright else 0.0), weight=0), [], label, upright)
     layer_items = add_layer_items(plan, boxes)
@@ -57,7 +57,7 @@ def arrange(
 
 
 def _framed(box: Box, places: list[tuple[float, float]], label: tuple[float, float], upright: bool) -> Arrangement:
-    """Make room for the group's own label where no line comes in."""
+    """Reserve space for the group's own label where no line comes in."""
     across, along = label
     if not upright:
         box.left += across

@@ -1,4 +1,4 @@
-"""Whatever stands in a layer, or passes through it as a line, becomes an item to place."""
+"""Boxes in a layer, and lines that pass through it, as items to place."""
 
 from __future__ import annotations
 

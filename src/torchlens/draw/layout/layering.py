@@ -38,7 +38,7 @@ def order_of(count: int, pieces: Sequence[Piece], streams: Sequence[EdgeStream])
 
 
 def layering_of(order: Order, pieces: Sequence[Piece]) -> list[int]:
-    """The layer of each child, from 1: as early as its inputs allow, then as near to its consumers as is no loss."""
+    """The layer of each child, from 1: as early as its inputs allow, then close to its consumers if that is free."""
     count = len(order.before)
     layer = [1] * count
     for child in range(count):
@@ -55,7 +55,7 @@ def layering_of(order: Order, pieces: Sequence[Piece]) -> list[int]:
 
 
 def _spread_unlinked(order: Order, layer: list[int]) -> None:
-    """Children with no edge at all stand in a block rather than in one long row."""
+    """Children without any edge form a block instead of one long row."""
     alone = [child for child in range(len(layer)) if not order.linked[child]]
     across = max(4, round(len(alone) ** 0.5))
     for index, child in enumerate(alone):

@@ -1,4 +1,4 @@
-"""Where everything of a view lies in the picture.
+"""The position of everything in a view.
 
 Each container is laid out on its own, the inner ones first (`arrange.py`); then all positions are put together and
 turned into the direction of the view. Linear in the number of nodes and edges but for sorting.

@@ -42,7 +42,7 @@ class Box:
 
 @dataclass(slots=True)
 class ContainerPlan:
-    """What can be said about a container without any size."""
+    """What is known about a container before anything is measured."""
 
     order: Order
     layer: list[int]

@@ -1,4 +1,4 @@
-"""How much room a text takes, from the widths of Helvetica's characters, with no font file.
+"""The size of text, from the widths of Helvetica's characters; needs no font file.
 
 Arial, Liberation Sans and the PDF base font have the same widths. Where another font is shown, the printers fit the
 text into the width measured here.
@@ -30,7 +30,7 @@ _BOLD = """
 
 
 class _Table(dict[str, float]):
-    """The widths of all characters, those beyond ASCII as they are asked for."""
+    """The widths of all characters; those beyond ASCII are computed on demand."""
 
     def __missing__(self, character: str) -> float:
         width = self[character] = _width_beyond_ascii(character)
@@ -72,7 +72,7 @@ def block_size(lines: Iterable[Text], size: float) -> tuple[float, float]:
 
 
 def wrapped(lines: Sequence[Text], size: float, widest: float = WIDEST) -> tuple[Text, ...]:
-    """The same lines, those that are too long cut into several; no character is lost."""
+    """The same lines, with long ones wrapped; no character is lost."""
     for text, _ in lines:
         if len(text) * size >= widest or "\n" in text:
             return tuple(Text(part, line.bold) for line in lines for part in _wrap(line, size, widest))
@@ -95,7 +95,7 @@ def _wrap(line: Text, size: float, widest: float) -> list[str]:
 
 
 def _cut(text: str, size: float, bold: bool, widest: float) -> int:
-    """Where to cut a line that is too long: after a space or a sign, else anywhere."""
+    """Where to break a long line: after a space or punctuation, else anywhere."""
     room, fits = widest, 0
     while fits < len(text) and room > 0:
         room -= text_width(text[fits], size, bold)

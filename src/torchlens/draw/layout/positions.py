@@ -118,7 +118,7 @@ def _positions(items: Items, rounds: int = 2) -> list[float]:
 
 
 def _strong(links: list[list[PositionLink]]) -> list[list[PositionLink]]:
-    """Those that should be straight."""
+    """The links that should be straight."""
     return [[link for link in near if link[3] >= TRUNK] for near in links]
 
 
@@ -142,7 +142,7 @@ def _place_layers(
     pinned: list[bool],
     across: list[float],
 ) -> None:
-    """Each layer in turn as near as can be to where its links want it."""
+    """Move each layer in turn as close as possible to the positions that its links ask for."""
     for layer, offsets in layers:
         starts, weights = [], []  # where the layer would begin if it were up to each of its items, and how strongly
         for item, offset in zip(layer, offsets, strict=True):

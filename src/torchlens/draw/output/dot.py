@@ -166,7 +166,7 @@ def _escaped(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Text without what neither DOT nor XML can hold: control characters and halves of surrogate pairs."""
+    """Text without what DOT and XML can't represent: control characters and lone surrogates."""
     return re.sub("[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff\ufffe\uffff]", "\ufffd", text).replace("\n", " ")
 
 

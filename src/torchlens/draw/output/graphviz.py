@@ -24,7 +24,7 @@ def is_there() -> bool:
 def run_graphviz(dot: str, fileformat: str, seconds: float | None = None) -> bytes:
     """The picture of a graph in DOT. Raises `DrawingError` if Graphviz is missing, fails or takes too long.
 
-    Both ways run in a process of their own, so that they can be stopped.
+    Both run in a subprocess, so that they can be stopped.
     """
     program = shutil.which("dot")
     if program is not None:

@@ -1,4 +1,4 @@
-"""A picture as PDF, with the fonts that every reader has."""
+"""A picture as PDF, with the standard fonts that every PDF reader has."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def _ellipse(x: float, y: float, rx: float, ry: float) -> str:
 
 
 def _span(shape: Shape) -> tuple[float, float]:
-    """From where to where a gradient runs."""
+    """The start and end points of a gradient."""
     if isinstance(shape, Rectangle | Ellipse):
         return shape.rect.x, shape.rect.width
     lefts = [command[-2] for command in shape.route]
@@ -122,7 +122,7 @@ def _shading(first: str, second: str) -> str:
 
 
 def _words(words: Words) -> str:
-    """A line of text. Characters that the font lacks are written as Python writes them, squeezed into the width."""
+    """A line of text. Characters that the font lacks are written as Python escapes, squeezed into the width."""
     try:
         text = words.text.encode("cp1252")
         squeeze = 100.0

@@ -71,7 +71,7 @@ Shape = Rectangle | Ellipse | Curve
 
 @dataclass(slots=True)
 class Mark:
-    """Shapes and words that belong together, with what is said of them when the mouse rests there.
+    """Shapes and words that belong together, with their tooltip.
 
     `id` is that of the node or group that it shows, or `source -> target` of the edge; a label has that of its owner.
     """
@@ -84,7 +84,7 @@ class Mark:
 
 @dataclass(slots=True)
 class Picture:
-    """A heading and a graph, which may be printed as often as one likes."""
+    """A heading and a graph. A picture can be printed more than once."""
 
     view: View
     layout: Layout
@@ -106,7 +106,7 @@ class Picture:
 
 
 def picture_of(view: View) -> Picture:
-    """Lay out a view and say what to paint."""
+    """Lay out a view and turn it into shapes and words."""
     layout = lay_out(view)
     heading, heading_width, heading_height = _heading(view)
     width = max(layout.width, heading_width)

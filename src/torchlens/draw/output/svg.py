@@ -60,7 +60,7 @@ def _shape(shape: Shape) -> str:
 
 @lru_cache(maxsize=10_000)
 def _ellipse(width: float, height: float, style: Style) -> str:
-    """All but the place of an ellipse."""
+    """All attributes of an ellipse but its position."""
     return f' rx="{width / 2:.1f}" ry="{height / 2:.1f}"{_style(style)}/>'
 
 
@@ -131,5 +131,5 @@ def _gradients(picture: Picture) -> str:
 
 
 def _gradient_id(first: str, second: str) -> str:
-    """Says what it looks like: pictures on one page may define the same name twice, and then mean the same."""
+    """A name made of the colours: pictures on one page may define it twice, with the same meaning."""
     return "gradient-" + re.sub(r"\W", "", f"{first}-{second}", flags=re.ASCII)

@@ -1,1 +1,1 @@
-"""A log as a picture to be: what is drawn as what, as plain data."""
+"""The view of a log: everything that a picture will show, as plain data."""

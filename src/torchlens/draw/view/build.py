@@ -1,4 +1,4 @@
-"""From a log to a picture as plain data."""
+"""Build the view of a log: its picture as plain data."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class ViewBuilder:
         return apply_override(group, overrides, self._log.modules[self.contents.module_boxes.address(box)])
 
     def _pen(self, depth: int) -> float:
-        """The line around a box: the thicker, the further outside; from 5 at most to 2 for the innermost."""
+        """The width of a box's border: thicker for outer boxes, from at most 5 to 2 for the innermost."""
         step = min(1.0, 3.0 / max(self._deepest - 1, 1))
         return round(2.0 + step * (self._deepest - depth), 2)
 

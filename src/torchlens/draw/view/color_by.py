@@ -94,7 +94,7 @@ def _names(contents: Contents, spot: Spot) -> list[str]:
 
 
 def _is_known(log: Drawable, name: Any) -> bool:
-    """A name of the log that is not in this picture is no mistake: it may be inside a collapsed module."""
+    """Names of the log that this picture does not show are accepted: they may be inside a collapsed module."""
     return name in log.graph.modules.numbers or (isinstance(name, str) and name in log)
 
 

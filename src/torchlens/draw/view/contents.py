@@ -1,4 +1,4 @@
-"""What is drawn as what: which entries become which node, inside which boxes."""
+"""Which entries of the log become which node, inside which boxes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .view_options import Chosen, ViewOptions
 
 @dataclass(slots=True)
 class Spot:
-    """A node to be: an operation, a layer (rolled), a collapsed module, or where a submodule begins or ends."""
+    """What will be one node: an operation, a layer (rolled), a collapsed module, or an end of a submodule."""
 
     id: str
     places: list[int]  # the entries it stands for
@@ -190,7 +190,7 @@ def is_shown_buffer(graph: Graph, place: int, shown: str) -> bool:
 
 
 def _is_collapsed(log: Drawable, module_boxes: ModuleBoxes, options: ViewOptions) -> Callable[[BoxPath], bool]:
-    """The question whether a box is drawn as a single node."""
+    """A function that tells whether a box is drawn as a single node."""
     expand = _chooser(log, "vis_expand", options.vis_expand, with_ancestors=True)
     collapse = _chooser(log, "vis_collapse", options.vis_collapse, with_ancestors=False)
     answers: dict[BoxPath, bool] = {}
@@ -211,7 +211,7 @@ def _is_collapsed(log: Drawable, module_boxes: ModuleBoxes, options: ViewOptions
 
 
 def _chooser(log: Drawable, argument: str, chosen: Chosen, with_ancestors: bool) -> Callable[[str], bool]:
-    """The question whether a module is among the chosen ones; to open a module, open those around it."""
+    """A function that tells whether a module is selected. Opening a module also opens those around it."""
     if not isinstance(chosen, Selection):
         return lambda address: bool(chosen(log.modules[address]))
     modules = log.graph.modules

@@ -1,7 +1,7 @@
-"""What a picture is made of: plain data, with every decision about looks already taken.
+"""The elements of a picture: plain data, with every decision about style already made.
 
 `view/build.py` turns a log into a `View`; the printers (DOT, SVG, PDF) only print it, so that two renderers show
-the same thing. What a picture has thousands of is a named tuple, which is made in a third of the time.
+the same thing. Elements that a picture has by the thousands are named tuples, which are three times as fast to create.
 """
 
 from __future__ import annotations

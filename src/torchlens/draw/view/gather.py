@@ -1,4 +1,4 @@
-"""Draw as one node what is one thing to the reader.
+"""Gather several operations or tensors that a reader sees as one thing into one node.
 
 The results of one call (an LSTM's output and states), the tensors of one container that the model takes or returns (a
 cache of keys and values), and the alike members of a very wide fan (300 slices that are put together again).

@@ -42,7 +42,7 @@ _ONLY_ONE = {1}  # shared by the links of all nodes that have no more passes
 
 
 def _passes_of(spot: Spot) -> set[int]:
-    """To be filled, unless there is no question which."""
+    """An empty set to collect passes in; for a node with a single pass, the set that all such nodes share."""
     return set() if spot.passes > 1 else _ONLY_ONE
 
 

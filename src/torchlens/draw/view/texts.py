@@ -1,4 +1,4 @@
-"""What stands in the nodes, in the boxes and in the title."""
+"""The text of nodes, boxes and the title."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Texts:
         )
 
     def notes(self) -> list[str]:
-        """What is not as the log has it."""
+        """Notes on where the picture differs from the log."""
         notes = []
         visible = {*self._contents.boxes, *(spot.box for spot in self._contents.spots)}
         for box, run in self._contents.copies.items():
@@ -266,6 +266,6 @@ def _params_text(shapes: tuple[torch.Size, ...]) -> Text:
 
 
 def shortened(text: str) -> str:
-    """A line that stays readable: what is very long loses its middle."""
+    """Shorten a very long line in its middle."""
     keep = _MOST_LETTERS // 2
     return text if len(text) <= _MOST_LETTERS else f"{text[:keep]}...{text[-keep:]}"
