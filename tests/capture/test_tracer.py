@@ -165,3 +165,87 @@ def test_a_module_gets_what_was_written_just_before() -> None:
         trace = tl.log_forward_pass(FilledBefore(), torch.rand(2, 3))._trace
     written = next(call for call in trace.calls if call.function.name == "__setitem__").outputs
     assert trace.module_calls[1].entered == trace.module_calls[1].exited == written
+
+
+def views_of(x: Tensor) -> list[Tensor]:
+    """Views of `x`, of new memory, of a conjugate, of a negative; then what they show is overwritten."""
+    y = x + 1
+    turned = torch.complex(y, y).conj().transpose(0, 1)
+    views = [x.view(-1), y.view(-1), y[1:].transpose(0, 1), turned, turned.imag.reshape(2, 2)]
+    return [*views, y.mul_(10)]
+
+
+class Views(nn.Module):
+    def forward(self, x: Tensor) -> list[Tensor]:
+        return views_of(x)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad, torch.inference_mode])
+def test_views_hold_what_they_showed_when_they_were_made(mode: Any) -> None:
+    x = torch.ones(2, 2)
+    address = x.data_ptr()  # others may have it, and read and write there
+    with mode():
+        for _ in range(2):  # a function that is met for the first time is recorded in several pieces
+            log = tl.log_forward_pass(Views(), x)
+        y = torch.full((2, 2), 2.0)
+        turned = torch.complex(y, y).conj().transpose(0, 1)
+    assert x.data_ptr() == address
+    x.fill_(7)  # the values are the log's own
+    found = {entry.layer_type: entry.activation for entry in log.layer_list if entry.layer_type != "output"}
+    assert torch.equal(log["view_1"].activation, torch.ones(4))
+    assert torch.equal(log["view_2"].activation, torch.full((4,), 2.0))
+    assert torch.equal(log["transpose_2"].activation, torch.full((2, 1), 2.0))
+    assert torch.equal(log["transpose_1"].activation, turned) and log["transpose_1"].activation.is_conj()
+    assert torch.equal(found["reshape"], turned.imag.reshape(2, 2)) and found["reshape"].is_neg()
+    assert torch.equal(found["mul"], torch.full((2, 2), 20.0))
+
+
+class RunsNewCode(nn.Module):
+    """Each call is in a function of its own, which is gone before the next one is made."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        for number in range(50):
+            names: dict[str, Any] = {}
+            exec(compile(f"def step{number}(x):\n    return x + {number}", "<made>", "exec"), names)
+            x = names.pop(f"step{number}")(x)
+        return x
+
+
+def test_each_call_has_the_site_that_it_was_made_from() -> None:
+    for _ in range(2):
+        trace = tl.log_forward_pass(RunsNewCode(), torch.rand(2))._trace
+    added = [call for call in trace.calls if call.function.name == "add"]
+    assert [next(frames(call.site))[0].co_name for call in added] == [f"step{call.args[1]}" for call in added]
+    assert len(added) == 50
+
+
+class Again(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        for _ in range(4):
+            x = x.sin()
+        return x
+
+
+def test_equal_shapes_and_types_are_kept_once() -> None:
+    for _ in range(2):
+        trace = tl.log_forward_pass(Again(), torch.rand(2), layers_to_save=None)._trace
+    calls = [call for call in trace.calls if call.function.name == "sin"]
+    assert len({id(value.facts) for call in calls for value in call.outputs}) == 1
+
+
+def test_keyword_arguments_are_recorded_as_they_were() -> None:
+    def keywords(x: Tensor) -> Tensor:
+        given = {"dim": -1}
+        y = torch.softmax(x, **given)
+        given["dim"] = 0
+        return torch.cat(tensors=[y, x], dim=given["dim"])
+
+    class Keywords(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return keywords(x)
+
+    for _ in range(2):
+        log = tl.log_forward_pass(Keywords(), torch.rand(2, 2))
+    softmax, cat = (call for call in log._trace.calls if call.function.name in ("softmax", "cat"))
+    assert softmax.kwargs == {"dim": -1} and cat.kwargs["dim"] == 0
+    assert log["cat_1"].parent_layers == [log["softmax_1"].layer_label, log["input_1"].layer_label]

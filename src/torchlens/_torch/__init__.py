@@ -52,6 +52,7 @@ from .module_calls import (
     graph_break,
     has_call_of_its_own,
     inside_compiled,
+    may_be_compiled,
 )
 from .operators import (
     HigherOrderOperator,
@@ -142,6 +143,7 @@ __all__ = [
     "lazy_copy",
     "make_per_channel_quantized",
     "make_per_tensor_quantized",
+    "may_be_compiled",
     "mode_poppers",
     "mode_stack",
     "neg_view",

@@ -22,7 +22,7 @@ from .keeping import Keeper
 from .model_tensors import ModelTensors, TensorsById
 from .observer import Observer
 from .origins import Origins
-from .records import UNREAD, Trace, Value, argument_values, facts_of
+from .records import UNREAD, Facts, Trace, Value, argument_values, facts_of
 from .tensor_memory import (
     UNVERSIONED,
     address_of,
@@ -73,6 +73,7 @@ class Identity:
         self.synthesize = synthesize
         self.below = False  # at the dispatcher, where a tensor has no history yet
         self.live: dict[int, tuple[ref[Tensor], Value, int]] = {}
+        self._facts: dict[Facts, Facts] = {}  # each once
         self.unversioned: set[int] = set()  # storages with an alias whose writes are not counted, such as x.data
         self.writes = Writes()
         self.exports = Exports(keeper, self.writes.mirrors, self.unversioned)
@@ -129,7 +130,7 @@ class Identity:
         if self.keeping:
             saved = self.keeper.keep(tensor, fresh)
         if saved is None:
-            facts = facts_of(tensor)
+            facts = self.facts_of(tensor)
         values = self.trace.values
         value = Value(len(values), role, call, position, address, facts, grad_fn, saved)
         values.append(value)
@@ -141,6 +142,14 @@ class Identity:
         if type(tensor) is not Tensor:
             self._note_inner(tensor, value)
         return value
+
+    def facts_of(self, tensor: Tensor) -> Facts:
+        """Shape, type and device; one object for all that are equal, since without values each value has one."""
+        facts = facts_of(tensor)
+        try:
+            return self._facts.setdefault(facts, facts)
+        except TypeError:  # a size is a symbol, which has no hash
+            return facts
 
     def grad_fn_of(self, tensor: Tensor) -> str:
         if self.grad_fns_to_read <= 0:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from .._torch import any_global_hook, call_with_grad, has_call_of_its_own, inside_compiled
+from .._torch import any_global_hook, call_with_grad, has_call_of_its_own, inside_compiled, may_be_compiled
 from ..errors import ArgumentError
 from .changes import Change, Replaced, Switch, add, made
 from .records import ModuleCall
@@ -44,12 +44,15 @@ def named_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
     around a module is left out: the module inside has its address.
     """
     found: list[tuple[str, nn.Module]] = []
-    _add_modules(model, "", (), found)
+    _add_modules(model, "", (), found, may_be_compiled())
     return found
 
 
-def _add_modules(module: nn.Module, address: str, above: tuple[int, ...], found: list[tuple[str, nn.Module]]) -> None:
-    module = inside_compiled(module)
+def _add_modules(
+    module: nn.Module, address: str, above: tuple[int, ...], found: list[tuple[str, nn.Module]], compiled: bool
+) -> None:
+    if compiled:
+        module = inside_compiled(module)
     if id(module) in above:  # a module that is registered inside itself
         return
     found.append((address, module))
@@ -58,7 +61,7 @@ def _add_modules(module: nn.Module, address: str, above: tuple[int, ...], found:
         inside, prefix = (*above, id(module)), address and f"{address}."
         for name, child in children.items():
             if child is not None:
-                _add_modules(child, prefix + name, inside, found)
+                _add_modules(child, prefix + name, inside, found, compiled)
 
 
 def distinct_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:

@@ -166,21 +166,20 @@ def input_tensors(
 def describe_modules(model: nn.Module, trace: Trace) -> list[nn.Module]:
     """List the modules, each once."""
     modules: list[nn.Module] = []
-    addresses: dict[int, tuple[str, ...]] = {}
-    for address, module in named_modules(model):
-        if id(module) in addresses:
-            addresses[id(module)] += (address,)
-        else:
-            addresses[id(module)] = (address,)
-            modules.append(module)
+    numbers: dict[int, int] = {}  # by id
     classes: dict[type, tuple[str, str, tuple[str, ...]]] = {}
     infos = trace.modules
-    for module, names in zip(modules, addresses.values(), strict=True):
+    for address, module in named_modules(model):
+        number = numbers.setdefault(id(module), len(modules))
+        if number < len(modules):  # it has a name already
+            info = infos[number]
+            infos[number] = info._replace(all_addresses=(*info.all_addresses, address))
+            continue
+        modules.append(module)
         kind = type(module)
-        named = classes.get(kind) or classes.setdefault(kind, _class_names(kind))
+        name, qualname, bases = classes.get(kind) or classes.setdefault(kind, _class_names(kind))
         training = getattr(module, "training", False)  # a frozen TorchScript module has lost it
-        name, qualname, bases = named
-        infos.append(_new_info(ModuleInfo, (names[0], names, name, training, qualname, bases)))
+        infos.append(_new_info(ModuleInfo, (address, (address,), name, training, qualname, bases)))
     return modules
 
 
@@ -219,11 +218,13 @@ def _tensors_of(modules: list[nn.Module], trace: Trace, role: str, attribute: st
         tensors = getattr(module, attribute)
         if not tensors:
             continue
-        first, *others = [address and f"{address}." for address in addresses]
+        first, others = addresses[0], addresses[1:]
         for name, tensor in tensors.items():
             if tensor is None:
                 continue
-            names = (first + name, *[prefix + name for prefix in others]) if others else (first + name,)
+            names: tuple[str, ...] = (f"{first}.{name}" if first else name,)
+            if others:  # none of them is "": the model itself comes first
+                names += tuple([f"{address}.{name}" for address in others])
             key = id(tensor)
             if key in found:  # registered in several modules
                 info = found[key][2]

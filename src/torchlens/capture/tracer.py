@@ -24,8 +24,10 @@ from .._torch import (
     MODULE_CALL_INSIDE,
     any_autocast,
     autocast_state,
+    is_zero_tensor,
     lazy_copy,
     no_torch_function,
+    storage_address,
     without_dispatch_modes,
 )
 from ..errors import ArgumentError
@@ -155,7 +157,10 @@ class Tracer(TorchCalls):
                 else:
                     stored.append(self._stored(argument))
             stored_args = tuple(stored)
-            stored_kwargs = self._stored_kwargs(kwargs) if kwargs else NO_KWARGS
+            if not kwargs:
+                stored_kwargs = NO_KWARGS
+            else:
+                stored_kwargs = dict(kwargs) if all_plain(kwargs.values()) else self._stored_kwargs(kwargs)
             # 3. Before the call: observers may replace arguments; a tensor about to be overwritten is kept first.
             telling = self._told_calls and self._is_asked_of(function)
             if telling:
@@ -197,20 +202,28 @@ class Tracer(TorchCalls):
             value = _new_value(Value)
             value.index, value.role, value.call = len(values), "op", len(calls)
             value.position = value.address = value.transformed = value.grad_fn = value._facts = None
-            plainly = function.fresh and state is _NO_STATE  # neither others' memory nor a history
-            if not plainly and result.requires_grad:
+            fresh = function.fresh
+            if not (fresh and state is _NO_STATE) and result.requires_grad:
                 value.grad_fn = identity.grad_fn_of(result)
             if not identity.keeping:
                 value.kept = None
-            elif not plainly or result.is_quantized or not (result.is_cpu or result.is_cuda):
-                value.kept = identity.keeper.keep(result, function.fresh)
-            else:
+            elif state is not _NO_STATE or result.is_quantized or not (result.is_cpu or result.is_cuda):
+                value.kept = identity.keeper.keep(result, fresh)
+            else:  # as `Keeper.keep`, for what has no history
                 try:
-                    value.kept = lazy_copy(result)
+                    if not fresh and (  # a view, perhaps of foreign memory, perhaps of its negative
+                        storage_address(result) in identity.keeper.foreign
+                        or result.is_conj()
+                        or result.is_neg()
+                        or is_zero_tensor(result)
+                    ):
+                        value.kept = identity.keeper.keep(result)
+                    else:
+                        value.kept = lazy_copy(result)
                 except RuntimeError:  # sparse, nested
                     value.kept = identity.keeper.keep(result)
             if value.kept is None:
-                value._facts = facts_of(result)
+                value._facts = identity.facts_of(result)
             values.append(value)
             # 8. From now on this tensor stands for that value, as long as its memory has this version.
             try:
@@ -641,8 +654,9 @@ class Tracer(TorchCalls):
         """The values of the tensors in a container, as far as they are known; with `every`, one for each tensor."""
         live = self.identity.live
         found = []
+        alone = len(container) == 1 and type(container[0]) is Tensor
         with no_torch_function():  # asking a tensor for its version is a torch call, too
-            for tensor in flat_tensors(container):
+            for tensor in container if alone else flat_tensors(container):
                 reference, value, version = live.get(id(tensor), _UNKNOWN)
                 if reference() is not tensor:
                     if id(tensor) in self.identity.unwritten_params:

@@ -67,18 +67,18 @@ def shown_of(count: int, most: int = MOST_LINES) -> tuple[int, int]:
 
 def _row(graph: Graph, number: int, places: list[int]) -> tuple[str, str, str]:
     """Number and name, shape, module."""
-    first, values = places[0], [graph.entries[place] for place in places]
-    layer = graph.layers[first]
+    first, layer = places[0], graph.layers[places[0]]
     name, total = graph.layer_label(layer), graph.num_passes[layer]
     if len(places) > 1:
         some = "" if len(places) == total else f"{len(places)}/"
         name = f"{name} ({some}{total} passes)"
     elif total > 1:
         name = f"{name}:{graph.passes[first]} ({graph.passes[first]}/{total} passes)"
-    shapes = distinct_shapes(values) if len(values) > 1 else [values[0].shape]
+    shape, dtype, _ = graph.entries[first].facts
+    shapes = distinct_shapes([graph.entries[place] for place in places]) if len(places) > 1 else [shape]
     around = graph.modules.innermost(first)
     module = graph.modules.address(around) if around >= 0 else ""
-    return f"{number}: {name}", tensor_words(shapes, values[0].dtype), module
+    return f"{number}: {name}", tensor_words(shapes, dtype), module
 
 
 def op_line(op: OpLog) -> str:
