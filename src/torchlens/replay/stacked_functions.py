@@ -36,8 +36,8 @@ def computed_at_once(call: Call, stacked: Mapping[Value, Tensor], logged: Logged
         return None
     try:
         found = compute(_Given(call, stacked, logged))
-    except _NotHere:
-        return None
+    except (_NotHere, RuntimeError, TypeError, ValueError, IndexError):
+        return None  # one more dimension may be too many: `memory_format=torch.channels_last`
     return list(found) if isinstance(found, (tuple, list)) else [found]
 
 
