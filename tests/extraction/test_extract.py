@@ -16,9 +16,10 @@ import pytest
 import torch
 from tests.extraction.networks import Crowd, Fragile, Network, images, network
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import torchlens as tl
+from torchlens.extraction.plan import shard_rows_for
 
 LAYERS = ["conv", "relu_1", "add", "head"]
 
@@ -77,6 +78,56 @@ def test_parts_make_the_same_store(tmp_path: Path) -> None:
         store = extract(tmp_path / "parts", part=(index, 3), shard_rows=4)
         assert store.is_complete == (index == 1)
     assert files(tmp_path / "parts") == files(tmp_path / "whole")
+
+
+@pytest.mark.parametrize(
+    ("row_bytes", "batch_size", "count", "rows"),
+    [
+        (4_000, 64, 500, 64),  # eight batches: a shard for each
+        (4_000, 64, 10_000, 640),  # a sixteenth, in whole batches
+        (4_000, 1, 10, 1),
+        (4_000, 64, 1_000_000, 4_096),  # 64 batches
+        (380_416, 64, 1_000_000, 128),  # 64 MB
+        (1 << 30, 64, 10, 64),  # a batch, however large
+        (4_000, 64, None, 1_024),  # 16 batches
+        (0, 8, 0, 8),
+    ],
+)
+def test_rows_in_a_shard(row_bytes: int, batch_size: int, count: int | None, rows: int) -> None:
+    assert shard_rows_for(row_bytes, batch_size, count) == rows
+
+
+class Interrupted(Dataset[Tensor]):
+    """Is cut short at a row, as by Ctrl-C."""
+
+    def __init__(self, count: int, at: int | None = None) -> None:
+        self.values, self.at = images(count), at
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, row: int) -> Tensor:
+        if row == self.at:
+            raise KeyboardInterrupt
+        return self.values[row]
+
+
+def test_an_interruption_near_the_end_costs_no_more_than_a_sixteenth(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        tl.extract(network(), Interrupted(64, at=58), "head", tmp_path / "acts", batch_size=2)
+    assert tl.open_store(tmp_path / "acts").missing_rows == [range(56, 64)]  # 32 batches, two in a shard
+    assert tl.extract(network(), Interrupted(64), "head", tmp_path / "acts", batch_size=2).is_complete
+
+
+def test_a_store_goes_on_in_shards_of_the_size_it_has(tmp_path: Path) -> None:
+    """Begun with a number of its own, or by a version that chose another one; two processes agree on it."""
+    extract(tmp_path / "whole", shard_rows=12)
+    extract(tmp_path / "acts", shard_rows=12, part=(1, 2))
+    store = extract(tmp_path / "acts", shard_rows=None)
+    assert store.is_complete and store.plan.shard_rows == 12
+    assert files(tmp_path / "acts") == files(tmp_path / "whole")
+    with pytest.raises(tl.StoreError, match=r"What differs: the batch size \(4 there, 5 now\)\. Nothing was written"):
+        extract(tmp_path / "acts", shard_rows=None, batch_size=5)
 
 
 CHANGES: dict[str, tuple[dict[str, Any], str]] = {

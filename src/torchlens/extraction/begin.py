@@ -8,7 +8,7 @@ from typing import NamedTuple
 from ..bundle.files import MANIFEST
 from ..errors import ArgumentError, StoreError
 from ..words import counted, human_size
-from .plan import StorePlan, agree_on
+from .plan import StorePlan, agree_on, in_shards_of, read_plan
 from .progress import Progress
 from .run import Job
 from .shard import shard_numbers
@@ -35,6 +35,8 @@ def begin(job: Job, storage: Storage) -> Begun:
         raise ArgumentError(f"save_to is a file: {storage.where!r}; give the path of a folder")
     if storage.has(MANIFEST):
         raise StoreError(f"{storage.where} holds a saved log or recording; give another folder as save_to")
+    if job.request.shard_rows is None:
+        job.plan = in_shards_of(read_plan(storage), job.plan)
     plan, free = job.plan, storage.free_bytes()
     begun = Begun(plan, frozenset(shard_numbers(storage)), free, job.calling.left_out, job.source.replays)
     due = (plan.count - begun.done_rows) * plan.row_bytes if plan.count is not None else 0

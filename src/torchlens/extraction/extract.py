@@ -72,7 +72,8 @@ def extract(
         ragged: allow values whose shapes differ from sample to sample.
         on_error: "raise", or "skip" to leave out samples that raise, and record them.
         random_seed: for models and preprocessing that draw random numbers; every batch begins at its own.
-        shard_rows: rows in a file, a multiple of the batch size; chosen by their size unless given.
+        shard_rows: rows in a file, a multiple of the batch size; unless given, what a store has that is resumed, else
+            at most 64 MB, 64 batches and a sixteenth of the inputs.
         part: (i, n) for the i-th of n processes that share the work, counted from 0.
         backend: "ray" for many workers, on the Ray cluster that is running or on this machine; model and inputs reach
             them by pickle, or are functions that make them there.

@@ -26,7 +26,8 @@ from .storage import Storage
 PLAN, IDS = "plan.json", "ids.json"
 FORMAT = 1  # another number whenever an older reader would misread what is written
 SHARD_BYTES = 64 << 20  # unless that is less than a batch
-SHARD_BATCHES = 64  # at most: what a killed process has to do again
+SHARD_BATCHES = 64  # at most; what a shard lacks to be whole, a killed process has to do again
+SHARDS = 16  # at least, of so many batches or more: or a kill near the end of a small data set would cost all of it
 Id = str | int
 
 _TORCH_TYPES = {name: dtype for dtype, name in DTYPES.items()}
@@ -179,6 +180,11 @@ _DIFFERENCES = {
 }
 
 
+def in_shards_of(begun: StorePlan | None, plan: StorePlan) -> StorePlan:
+    """The plan with as many rows in a shard as the store was begun with: a caller who names no number takes any."""
+    return plan if begun is None else replace(plan, shard_rows=begun.shard_rows)
+
+
 def agree_on(storage: Storage, plan: StorePlan, ids: Sequence[Id] | None) -> bool:
     """Write the plan, or find that the store has the same; True if it was there. Raises if it has another."""
     is_new = storage.create(PLAN, plan.to_json())
@@ -299,7 +305,8 @@ def hash_of_modes(model: nn.Module) -> str:
     return hash_of("\n".join(training).encode()) if training else ""
 
 
-def shard_rows_for(row_bytes: int, batch_size: int) -> int:
-    """Rows in a shard: enough whole batches for a file of a good size."""
-    batches = SHARD_BYTES // max(row_bytes * batch_size, 1)
-    return batch_size * max(1, min(batches, SHARD_BATCHES))
+def shard_rows_for(row_bytes: int, batch_size: int, count: int | None) -> int:
+    """Rows in a shard: whole batches for a file of a good size, and not much of the inputs in one file."""
+    by_size = SHARD_BYTES // max(row_bytes * batch_size, 1)
+    by_count = SHARDS if count is None else -(-count // (batch_size * SHARDS))
+    return batch_size * max(1, min(by_size, by_count, SHARD_BATCHES))

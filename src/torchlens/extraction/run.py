@@ -377,7 +377,7 @@ def _leaves(thing: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def _shard_rows(asked: int | None, row_bytes: int, source: Source) -> int:
     if asked is None:
-        return shard_rows_for(row_bytes, source.batch_size)
+        return shard_rows_for(row_bytes, source.batch_size, source.count)
     if asked < 1 or asked % source.batch_size:
         raise ArgumentError(f"shard_rows={asked} is not a multiple of the batch size, {source.batch_size}")
     return asked
