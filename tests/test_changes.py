@@ -133,8 +133,6 @@ from torchlens.options import Options
 
 
 class Doubling(Observer):
-    may_change = True
-
     def value(self, value, tensor, module_call):
         return tensor * 2 if value.role == "op" and value.index == 1 else None
 
