@@ -105,6 +105,11 @@ def test_not_there(tmp_path: Path) -> None:
     refused(tmp_path / "file", "not a folder")
     (tmp_path / "empty").mkdir()
     refused(tmp_path / "empty", "manifest.json is missing")
+    with pytest.raises(tl.BundleError, match=r"neither manifest\.json nor journal\.jsonl; give the folder that tl"):
+        tl.recover(tmp_path / "empty")
+    (tmp_path / "empty" / "plan.json").write_text("{}")
+    with pytest.raises(tl.BundleError, match=r"is a store of tl\.extract, not a saved log; tl\.open_store"):
+        tl.recover(tmp_path / "empty")
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "metadata.json", SHARD])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,11 +84,26 @@ def test_names_that_no_file_can_have(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_named(store: tl.Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
     monkeypatch.setitem(sys.modules, "rsatoolbox.data", None)
     with pytest.raises(ImportError, match=r'this needs rsatoolbox: pip install "forwardlens\[rsa\]"'):
         store.to_rsatoolbox("head")
+
+
+def test_without_rsatoolbox_numpy_gives_the_matrix(
+    store: tl.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "rsatoolbox.rdm", None)
+    x = torch.rand(6, 4)
+    x[2] = float("nan")
+    skipping = tl.extract(Fragile(), x, "add", tmp_path / "acts", batch_size=2, on_error="skip")
+    for each, layer, rows in ((store, "conv", list(range(10))), (skipping, "add", [0, 1, 3, 4, 5])):
+        with pytest.raises(ImportError, match=r"is the matrix of correlation distances") as raised:
+            each.rdm(layer)
+        told = re.search(r"without it, (.+) is the matrix", str(raised.value))[1]  # type: ignore[index]
+        first, second = each[layer][rows[1]].ravel(), each[layer][rows[3]].ravel()
+        matrix = eval(told, {"np": np, "store": each})
+        assert matrix.shape == (len(rows), len(rows))
+        assert matrix[1, 3] == pytest.approx(1 - np.corrcoef(first, second)[0, 1], abs=1e-6)
 
 
 @pytest.mark.handover

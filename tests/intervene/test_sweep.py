@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +132,20 @@ def test_tables_and_pictures(model: nn.Module, tmp_path: Path) -> None:
     assert list(found.to_pandas()["index"][:6]) == [0, 1, 2, 3, 4, 5]
     words = found.draw(tmp_path / "sweep.svg").read_text()
     assert "effect on metric" in words and "index along dimension 1" in words
+
+
+@pytest.mark.parametrize(("units", "widest", "numbers"), [(6, 400, 6), (300, 1100, 30), (768, 1100, 16)])
+def test_pictures_of_many_units_are_of_an_ordinary_width(tmp_path: Path, units: int, widest: int, numbers: int) -> None:
+    base = tl.log_forward_pass(nn.Linear(8, units), X)
+    found = tl.sweep(base, sites="linear", edit=E.zero(), over=-1, metric=torch.sum)
+    words = found.draw(tmp_path / "sweep.svg").read_text()
+    width = int(re.search(r'width="(\d+)"', words)[1])  # type: ignore[index]
+    drawn = re.findall(r'<rect x="(\d+)" y="\d+" width="(\d+)"[^>]*><title>', words)
+    cells = [(int(x), int(wide)) for x, wide in drawn]
+    assert len({x for x, _ in cells}) == units and max(x + wide for x, wide in cells) < width <= widest
+    middles = [float(x) for x in re.findall(r'<text x="([\d.]+)" [^>]*font-size="9"', words)]
+    assert len(middles) == numbers
+    assert all(after - before > 6 * len(str(units)) for before, after in pairwise(middles))
 
 
 def test_in_a_notebook_a_sweep_shows_itself(

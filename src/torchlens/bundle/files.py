@@ -31,9 +31,14 @@ def open_file(folder: Path, name: str) -> int:
     try:
         descriptor = os.open(folder / name, flags)
     except FileNotFoundError:
-        if name == MANIFEST and (folder / "plan.json").exists():
+        if name in (MANIFEST, JOURNAL) and (folder / "plan.json").exists():
             hint = f"tl.open_store({str(folder)!r}) reads it"
             raise BundleError(f"{folder} is a store of tl.extract, not a saved log; {hint}") from None
+        if name == JOURNAL:
+            raise BundleError(
+                f"{folder} is not a saved log, a recording or the beginning of one: it has neither {MANIFEST} nor "
+                f"{JOURNAL}; give the folder that tl.save, tl.fastlog or tl.extract wrote"
+            ) from None
         what = " is not a saved log" if name == MANIFEST else ""
         raise BundleError(f"{folder}{what}: {name} is missing") from None
     except (OSError, ValueError) as error:  # a link is an error here

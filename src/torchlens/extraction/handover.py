@@ -84,7 +84,9 @@ class Handover:
 
     def rdm(self, layer: str, metric: str = "correlation") -> Any:
         """The representational dissimilarity matrix of a layer, by rsatoolbox; `metric` is one of its methods."""
-        rdm = _needed("rsatoolbox.rdm", "forwardlens[rsa]")
+        values = f"store[{layer!r}][store.rows].reshape(len(store.rows), -1)"
+        instead = f"without it, 1 - np.corrcoef({values}) is the matrix of correlation distances"
+        rdm = _needed("rsatoolbox.rdm", "forwardlens[rsa]", instead)
         return rdm.calc_rdm(self.to_rsatoolbox(layer), method=metric, descriptor="sample_id")
 
     def to_brainscore(self, layer: str) -> Any:
@@ -178,11 +180,9 @@ def _file_name(layer: str) -> str:
     return re.sub(r"[^\w.\[\]-]", "_", layer)
 
 
-def _needed(package: str, install: str) -> Any:
+def _needed(package: str, install: str, instead: str = "without it, store[layer][:] is an array") -> Any:
     try:
         return import_module(package)
     except ImportError as error:
         name = package.partition(".")[0]
-        raise ImportError(
-            f'this needs {name}: pip install "{install}"; without it, store[layer][:] is an array'
-        ) from error
+        raise ImportError(f'this needs {name}: pip install "{install}"; {instead}') from error

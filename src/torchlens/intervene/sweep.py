@@ -108,7 +108,8 @@ class Sweep:
     def _svg(self) -> str:
         estimated = "estimated " if self.estimated else ""
         title = f"{estimated}effect on {self._metric_name}, {self.base_metric:.4g} without edits"
-        along = f"index along dimension {', '.join(map(str, self._over))}" if self._over else ""
+        dimensions = "dimensions" if len(self._over) > 1 else "dimension"
+        along = f"index along {dimensions} {', '.join(map(str, self._over))}" if self._over else ""
         return heat_map(self.rows, title, along)
 
 
