@@ -81,11 +81,10 @@ class RecordEncoder:
     def value(self, value: Value, tensor: int | None = None, transformed: Any = None) -> ValueRow:
         """A value's row, given the number of its tensor and the row of what `activation_postfunc` returned for it."""
         known = _facts_of_nothing(value.kept) if isinstance(value.kept, UninitializedTensorMixin) else value.facts
-        facts = None if value.index < 0 else self.facts.number(known)
         saved = value.saved if value.role == "param" else None
         parameter = saved.requires_grad if saved is not None and isinstance(saved, Parameter) else None
         kept = {"tensor": tensor, "parameter": parameter, "transformed": transformed}
-        return self.row(ValueRow, value, facts=facts, **kept)
+        return self.row(ValueRow, value, facts=self.facts.number(known), **kept)
 
     def foresee(self) -> int:
         """Find out which storages the tensors share, before any is stored; return about how many there will be."""

@@ -1,4 +1,4 @@
-"""A call in words: its arguments, with tensors as what they refer to."""
+"""A call as text: its arguments, with references to other entries in place of tensors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST = 40  # arguments and members of lists
 
 
 def described_call(graph: Graph, place: int, call: Call, strings: Callable[[str], int]) -> list[list[int]]:
-    """For each argument its name ("" if positional), and either how far back the entry is that it is, or 0 and words.
+    """For each argument its name ("" if positional), and either how many entries back it was made, or 0 and its text.
 
     `conv2d(x, weight, stride=(2, 2))` is `[["", 3], ["", 0, "conv.weight 64x3x7x7"], ["stride", 0, "(2, 2)"]]`, with
     strings by their numbers.
@@ -31,7 +31,7 @@ def described_call(graph: Graph, place: int, call: Call, strings: Callable[[str]
 
 
 def _named(call: Call) -> Iterator[tuple[str, Any]]:
-    """Lists of tensors are taken apart, so that each tensor can be followed."""
+    """The arguments with their names; a list of tensors gives one for each, so that the page can link to it."""
     named = [("", argument) for argument in call.args] + list(call.kwargs.items())
     for name, argument in named:
         if isinstance(argument, (tuple, list)) and any(isinstance(member, Value) for member in argument):
@@ -48,7 +48,7 @@ def _words(argument: Any) -> str:
 
 
 def _plain(argument: Any) -> str:
-    """Only what is known to print harmlessly is printed; anything else is named by its class."""
+    """Uses `repr` only where it is known to be harmless; any other object is named by its class."""
     if argument is None or isinstance(argument, (bool, int, float, complex, str, slice, type(...))):
         return repr(argument)
     if isinstance(argument, (tuple, list)):

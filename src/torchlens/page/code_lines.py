@@ -1,4 +1,4 @@
-"""The lines of code behind the operations, each with a few lines around it, once."""
+"""The source lines that made the operations, with a few lines of context, each stored once."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _AROUND = 5
 
 
 class CodeLines:
-    """Numbers stacks, frames and lines as they are met."""
+    """Collects call stacks, frames and source lines, each of which gets a number when it first occurs."""
 
     def __init__(self, graph: Graph, strings: Callable[[str], int]) -> None:
         self._trace, self._strings = graph.trace, strings
         self._stacks: dict[tuple[int, ...], int] = {}
         self._frames: dict[tuple[int, int, int], int] = {}  # file, line, function
-        self._known: dict[tuple[int, ...], list[int]] = {}  # by the identity of a site's code
+        self._known: dict[tuple[int, ...], list[int]] = {}  # frames of each call site, by the ids of its code
         self._around: dict[int, list[int]] = {-1: []}  # by module call: the frames around it
         self._source: dict[int, dict[int, str]] = {}  # by file, then line
 
     def number(self, call: Call) -> int:
-        """The user's lines that made a call, innermost first."""
+        """The number of the stack of user code that made a call, innermost frame first."""
         stack = tuple((self._of(call.site) + self._module_call(call.module_call))[:_MOST_FRAMES])
         return self._stacks.setdefault(stack, len(self._stacks)) if stack else -1
 

@@ -1,4 +1,4 @@
-"""A page inside a notebook, or in a browser of its own."""
+"""Show a page inside a notebook, or in the browser."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from .write import write_page
 class Exploration:
     """A page that shows itself in a notebook.
 
-    In a notebook that is not trusted, scripts don't run and the frame with the page is taken out: then the picture that
-    lies under it is seen.
+    Where a notebook is not trusted, the front end removes the frame with the page, and the picture under it becomes
+    visible.
     """
 
     def __init__(self, page: str, picture: bytes, title: str, height: int, variable: str) -> None:
@@ -59,7 +59,7 @@ def explore_page(
 ) -> Exploration | Path:
     """A page inline in a notebook; elsewhere written to a temporary file and opened in the browser.
 
-    `picture` draws what is seen where scripts don't run; `variable` is what users call what the page is about.
+    `picture` draws the fallback for notebooks that are not trusted; `variable` is the name of the object in messages.
     """
     if isinstance(height, bool) or not isinstance(height, int) or height < 100:
         raise ArgumentError(f"height must be a number of pixels, 100 or more, not {height!r}")

@@ -1,7 +1,7 @@
-"""One HTML file out of the viewer's modules and the data: no build step, nothing loaded from anywhere.
+"""Put the viewer's modules and the data into one HTML file, without a build step and without anything to load.
 
-The viewer is written as plain ES modules. A page that is opened from a disk can't load modules, so each becomes a
-function's body, in the order of their imports, in one script.
+The viewer is written as plain ES modules. Browsers refuse to load modules from a local file, so each module becomes
+the body of a function, and the functions follow each other in one script, in the order of their imports.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def script() -> str:
 
 
 def _add(name: str, parts: dict[str, str]) -> None:
-    """A module after those it imports; each defines one constant with what it exports."""
+    """Add a module after those it imports, as one constant that holds its exports."""
     if name in parts:
         return
     source = (VIEWER / f"{name}.js").read_text(encoding="utf-8")
@@ -49,9 +49,10 @@ def _add(name: str, parts: dict[str, str]) -> None:
 
 
 def _without_comments(source: str) -> str:
-    """Without comments on lines of their own and without indentation, which is a third of the bytes.
+    """Remove indentation and comments that have their own lines, a third of the bytes.
 
-    Lines inside template literals keep their text: none of the viewer's spans lines but tables of numbers.
+    This would change template literals that span lines; the only ones in the viewer are tables of numbers, where
+    indentation does not matter.
     """
     source = re.sub(r"^\s*/\*\*.*?\*/\n?", "", source, flags=re.DOTALL | re.MULTILINE)
     lines = (line.strip() for line in source.splitlines())
@@ -64,7 +65,7 @@ def style() -> str:
 
 
 def packed(data: Any) -> str:
-    """JSON, compressed, in letters that mean nothing to HTML."""
+    """Data as gzipped JSON in base64, which needs no escaping in HTML."""
     return packed_bytes(json.dumps(data, separators=(",", ":"), allow_nan=False).encode())
 
 
@@ -73,7 +74,7 @@ def packed_bytes(data: bytes) -> str:
 
 
 def page(title: str, data: str) -> str:
-    """The whole file. Only this script and this style sheet may act in it, and nothing may be loaded."""
+    """The whole file. Its content security policy allows this script and this style sheet, and forbids all loading."""
     filled = {
         "title": html.escape(title),
         "style": style(),
@@ -87,5 +88,5 @@ def page(title: str, data: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """As a content policy names an inline script or style."""
+    """The hash by which a content security policy allows an inline script or style."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,4 +1,4 @@
-"""The user's own numbers, which a page can colour operations by."""
+"""The user's own numbers, by which a page can colour operations."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ..draw.view.drawable import Drawable
 from ..errors import ArgumentError, near
 from ..graph.graph import Graph
 
-#: A number for each layer or module by name, or a function of the operation (None: it has none).
+#: A number for each layer or module, by name; or a function that returns the number of an operation, or None.
 Numbers = Mapping[str, float] | Callable[[Any], float | None]
 
 
 def page_numbers(log: Drawable, numbers: Mapping[str, Numbers] | None) -> dict[str, list[float | None]]:
-    """By name, then by place."""
+    """For each name, a list with one number (or None) for each entry of the graph."""
     if numbers is None:
         return {}
     if not isinstance(numbers, Mapping):

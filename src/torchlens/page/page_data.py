@@ -1,8 +1,8 @@
-"""What a page knows of a log: plain lists that become JSON.
+"""The data of a page about a log: plain lists that become JSON.
 
-Columns rather than rows, strings by their number in one table, and what grows along a column as steps from one to the
-next: blocks that repeat are then the same bytes again, and ten thousand operations compress to a few hundred kilobytes.
-`viewer/model.js` is the reader.
+The data is laid out so that it compresses well: as columns rather than rows, with strings by their number in one table,
+and with differences in place of numbers that grow along a column. Repeated blocks of a model are then repeated bytes,
+and ten thousand operations compress to a few hundred kilobytes. `viewer/model.js` is the reader.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from .code_lines import CodeLines
 
 FORMAT = 1
 
-#: What is said of an operation by one bit each.
+#: Properties of an operation, one bit each.
 FROM_INPUT, IN_PLACE, HIDDEN_BUFFER, HAS_GRADIENT, IN_CONDITION, TO_OUTPUT = (1 << bit for bit in range(6))
 
 
 class Strings:
-    """Each string once; what refers to it holds its number."""
+    """A table of strings, each stored once and referred to by its number."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -85,7 +85,7 @@ def page_data(log: Drawable) -> dict[str, Any]:
 
 
 def _edits(log: Drawable) -> dict[str, str]:
-    """By place, what was done to a value while the model ran."""
+    """For each edited entry, by its number, what an intervention did to it."""
     graph, found = log.graph, dict[int, list[str]]()
     for place, numbers in graph.edited.entries.items():
         found[place] = [edit_words(graph, number) for number in numbers]
@@ -96,7 +96,7 @@ def _edits(log: Drawable) -> dict[str, str]:
 
 
 def _widths(texts: list[str]) -> dict[str, float]:
-    """Of the characters beyond ASCII, for which the page has no table."""
+    """The widths of characters beyond ASCII, which are not in the page's own table."""
     return {letter: text_width(letter, 1.0) for letter in sorted({*"".join(texts)}) if not " " <= letter <= "~"}
 
 
@@ -142,13 +142,13 @@ def _operations(graph: Graph, strings: Strings, sites: CodeLines) -> dict[str, l
 
 
 def _param(param: Value, trainable: dict[str, bool], strings: Strings) -> list[int]:
-    """Address, shape, and whether it is trained."""
+    """Address, shape, and whether it is trainable."""
     address = param.address or ""
     return [strings(address), strings(shape_words(param.shape)), int(trainable.get(address, True))]
 
 
 def _edge_names(graph: Graph, place: int, strings: Strings) -> list[list[int]]:
-    """For each parent of an entry that has several, what it is given as; empty where that is of no importance."""
+    """For each parent of an entry that has several, the arguments it is; empty where their order does not matter."""
     parents = graph.parents[place]
     if len(parents) < 2:
         return []
@@ -201,7 +201,7 @@ def _modules(graph: Graph, strings: Strings) -> dict[str, list[Any]]:
 
 
 def _modes(log: Drawable, strings: Strings) -> dict[str, Any]:
-    """Rolled differs from unrolled only if something ran several times."""
+    """The nodes and groups of each mode. "rolled" is left out unless something ran several times."""
     graph = log.graph
     modes = {"unrolled": _mode(make_hierarchy(log, "unrolled"), strings)}
     if any(number > 1 for number in graph.passes) or any(call.number > 1 for call in graph.modules.calls):

@@ -1,7 +1,7 @@
-"""Values as a page shows them: what is known of each tensor in a few numbers, a histogram and a small picture.
+"""Values as a page shows them: a few statistics of each tensor, a histogram and a small picture.
 
-A picture is a few tiles of bytes: an image, maps of channels, attention of heads, a matrix, a line. All bytes lie in
-one array, which the page unpacks when a value is first looked at. `viewer/values.js` is the reader.
+A picture is one or more tiles of bytes: an image, feature maps, attention heads, a matrix, a line. The bytes of all
+pictures are in one array, which the page decompresses when it first shows a value. `viewer/values.js` is the reader.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ..words import human_size
 BINS = 32
 _FEW = 64  # numbers that are always shown one by one
 _TINY = 20_000  # numbers in all values and parameters of a tiny model, of which every one is shown
-_WIDE = (torch.float64, torch.int64)  # hold numbers that float32 does not
-_LARGEST_PARAMETER = 8_000_000  # elements; a model of billions would take long to look through
-_SAMPLE = 4_000_000  # elements; of larger tensors a part is looked at for mean and histogram
+_WIDE = (torch.float64, torch.int64)  # hold numbers that float32 can't
+_LARGEST_PARAMETER = 8_000_000  # elements; computing the statistics of billions would take too long
+_SAMPLE = 4_000_000  # elements; for larger tensors, mean and histogram are those of a part
 
 
 @dataclass
@@ -35,8 +35,8 @@ class PageValues:
 
     stats: list[dict[str, Any] | None]
     gradients: list[dict[str, Any] | None] | None
-    before: dict[str, dict[str, Any] | None]  # by place: what an edit was made to
-    params: dict[str, dict[str, Any] | None]  # by address: of those that are as the forward pass found them
+    before: dict[str, dict[str, Any] | None]  # by number of the entry: the value before the edit
+    params: dict[str, dict[str, Any] | None]  # by address; without those that were written to since the forward pass
     note: str
     bytes: bytes
 
@@ -62,7 +62,7 @@ class _Pictures:
         return len(self.stored) - len(data)
 
     def add_tiles(self, budget: int) -> int:
-        """Put as many tiles in as the budget allows; returns how many were left out."""
+        """Store as many tiles as the budget allows, the smallest first; return how many were left out."""
         left_out = 0
         for data, stats in sorted(self.tiles, key=lambda tile: len(tile[0])):
             if len(self.stored) + len(data) <= budget:
@@ -77,7 +77,7 @@ class _Pictures:
 def page_values(
     graph: Graph, budget: int, before_edits: Mapping[int, Tensor | None] | None = None
 ) -> PageValues | None:
-    """The saved values of a log, as far as `budget` bytes allow; None if there are none, or no room for any."""
+    """The saved values of a log, as many as fit into `budget` bytes; None if there are none, or none fits."""
     saved = [value.kept is not None for value in graph.entries]
     if budget <= 0 or not any(saved):
         return None
@@ -117,7 +117,7 @@ def _count(described: Iterable[dict[str, Any] | None]) -> str:
 
 
 def _parameter(graph: Graph, param: Value) -> Tensor | None:
-    """A parameter as the forward pass found it; None if it was changed since, or is too large to look through."""
+    """A parameter as the forward pass used it; None if it was written to since, or is too large."""
     kept = param.kept
     is_changed = isinstance(kept, Tensor) and version_of(kept) != graph.trace.param_versions[param.index]
     return None if is_changed or _numel(param.shape) > _LARGEST_PARAMETER else param.saved
@@ -143,7 +143,7 @@ def _gradient(graph: Graph, place: int) -> Tensor | None:
 def _described(
     tensor: Tensor | None, layer_type: str, role: str, few: int, pictures: _Pictures, budget: int
 ) -> dict[str, Any] | None:
-    """What is said of a tensor; None for one whose numbers can't be read here."""
+    """The statistics of a tensor; None if its numbers can't be read here."""
     plain = None if tensor is None else _plain(tensor)
     if plain is None or len(pictures.stored) + BINS > budget:
         return None
@@ -166,7 +166,7 @@ def _described(
 
 
 def _plain(tensor: Tensor) -> Tensor | None:
-    """The numbers as real floats; None where there are none to read, or too odd ones."""
+    """The numbers as real floats on the CPU; None if the tensor has none or can't be converted."""
     if tensor.is_meta or tensor.is_nested or not all(type(size) is int for size in tensor.shape):
         return None
     try:
@@ -198,14 +198,14 @@ def _amounts(finite: Tensor) -> dict[str, Any]:
 
 
 def _number(value: float) -> float | str:
-    """Six digits; what JSON can't hold is a word."""
+    """A number with six digits; NaN and infinity, which JSON lacks, as a string."""
     return float(f"{value:.6g}") if math.isfinite(value) else str(value)
 
 
 def _histogram(finite: Tensor) -> bytes:
     part = finite[:: finite.numel() // _SAMPLE + 1].float()
     counts = torch.histc(part, bins=BINS, min=float(part.min()), max=float(part.max()))
-    shares = (counts / counts.max() * 255).ceil()  # what is there at all can be seen
+    shares = (counts / counts.max() * 255).ceil()  # rounded up, so that a bin that is not empty is visible
     return bytes(shares.to(torch.uint8).tolist())
 
 
@@ -243,7 +243,7 @@ def _add_tiles(stats: dict[str, Any], plain: Tensor, layer_type: str, role: str,
 
 
 def _tiles(plain: Tensor, layer_type: str, role: str) -> tuple[str, str, Tensor | None]:
-    """What picture a tensor makes, in words, and its tiles: (tiles, height, width), or an image (3, height, width)."""
+    """The kind of picture for a tensor, its caption, and its tiles: (tiles, height, width), or (3, height, width)."""
     shape = list(plain.shape)
     sizes = [size for size in shape if size > 1]
     if not sizes:
@@ -276,7 +276,7 @@ _LARGEST = {"line": (1, 132), "matrix": (48, 64), "image": (64, 64), "channels":
 
 
 def _smaller(kind: str, tiles: Tensor, finite: Tensor) -> Tensor:
-    """Tiles of a size that a page can hold. An image is averaged; elsewhere outliers and NaNs stay visible."""
+    """Tiles reduced to the size of a picture. Images are averaged; in other pictures outliers and NaNs stay visible."""
     height, width = _LARGEST[kind]
     size = min(tiles.shape[-2], height), min(tiles.shape[-1], width)
     if size == tuple(tiles.shape[-2:]):

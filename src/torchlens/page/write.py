@@ -23,7 +23,7 @@ def page_of(log: Drawable, *, values: bool | int = True, numbers: Mapping[str, N
     """A page about one log, as text.
 
     Args:
-        values: whether saved values are in it; a number is how many bytes of them at most (default 8 million).
+        values: whether the page shows saved values; a number is the most bytes that they may take (default 8 million).
         numbers: your own numbers to colour by, by name: dicts from layers or modules to numbers, or functions of the
             operation.
 
@@ -43,14 +43,14 @@ def two_logs(
     first: tuple[int, int] | None = None,
     values: bool | int = True,
 ) -> str:
-    """A page with two logs side by side, kept in step, as text.
+    """A page with two logs side by side, as text: what is selected in one is selected in the other.
 
     Args:
-        matching: pairs of places in `a.graph` and `b.graph` that are the same operation; with a third number, how much
-            they differ, which both are coloured by.
+        matching: pairs of entries of `a.graph` and `b.graph`, by number, that are the same operation; a third number
+            says how much they differ, and both graphs are coloured by it.
         names: what to call the two.
         answer: what a comparison found, in lines: the first is the verdict.
-        first: the places in the two at which they begin to differ, where the page opens.
+        first: the pair of entries where the two begin to differ; the page opens there.
 
     >>> two_logs(log, log, [(place, place, 0.0) for place in range(len(log))])[:15]
     '<!DOCTYPE html>'
@@ -103,7 +103,7 @@ def write_page(text: str, path: str | os.PathLike[str]) -> Path:
 def _document(
     log: Drawable, number: int, budget: int, numbers: Mapping[str, Numbers] | None, name: str | None = None
 ) -> str:
-    """The data of one log, in elements that are never run."""
+    """The data of one log, in script elements whose type is not executable."""
     data = page_data(log)
     data["numbers"] = page_numbers(log, numbers)
     data["name"] = name or data["name"]
