@@ -40,6 +40,7 @@ HARMFUL = [
     "torch.ops.aten._segment_reduce_backward", "torch.segment_reduce", "torch.ops.aten.segment_reduce.default",
     "torch.Tensor.set_", "torch.Tensor.resize_", "torch.ops.aten.relu.default", "torch._embedding_bag",
     "torch.quantized_max_pool2d", "torch._C._sparse._sparse_mm", "torch.Tensor.data.__set__", "torch.frombuffer",
+    "torch.lstm", "torch.gru", "torch.rnn_tanh", "torch.rnn_relu", "torch.lstm_cell", "torch.gru_cell",
 ]  # fmt: skip
 
 
@@ -117,6 +118,11 @@ def test_common_models_need_no_trust(tmp_path: Path) -> None:
     tl.save(tl.log_forward_pass(encoder, torch.rand(2, 5, 8)), tmp_path / "encoder")
     report = tl.load(tmp_path / "encoder").validate()
     assert report and report.unverified == [] and len(report.replayed) > 20
+    for kind in ("tanh", "relu"):
+        cell = nn.RNNCell(4, 3, nonlinearity=kind)
+        tl.save(tl.log_forward_pass(cell, torch.rand(2, 4)), tmp_path / kind)
+        report = tl.load(tmp_path / kind).validate()
+        assert report and report.unverified == [] and f"rnn{kind}cell_1_2" in report.replayed
 
 
 def test_the_list_names_functions_that_exist_and_are_public() -> None:

@@ -24,6 +24,9 @@ _MOST_BYTES = 1 << 30
 
 _NAMESPACES = {"torch", "torch._C._nn", "torch.functional", "torch.nn.functional", "torch.Tensor"}
 
+# Not here, though common: `lstm`, `gru`, `rnn_tanh` and `rnn_relu` read or write outside their tensors when the sizes
+# that they are given do not fit together (a cell state for fewer samples, weights for fewer gates, no batch sizes), and
+# so do `lstm_cell` and `gru_cell` in older versions of torch.
 _ALLOWED = {
     # Element-wise.
     "abs", "acos", "acosh", "add", "addcdiv", "addcmul", "asin", "asinh", "atan", "atan2", "atanh", "bitwise_and",
@@ -46,9 +49,9 @@ _ALLOWED = {
     "cumprod", "cumsum", "dist", "dot", "einsum", "embedding", "feature_dropout", "group_norm", "huber_loss", "inner",
     "instance_norm", "kl_div", "l1_loss", "layer_norm", "linear", "local_response_norm", "log_softmax", "logsumexp",
     "matmul", "max", "max_pool1d", "max_pool2d", "max_pool3d", "mean", "median", "min", "mm", "mse_loss", "mv",
-    "nanmean", "nansum", "nll_loss", "nll_loss_nd", "norm", "normalize", "outer", "prod", "rms_norm",
-    "scaled_dot_product_attention", "smooth_l1_loss", "softmax", "softmin", "sort", "std", "std_mean", "sum",
-    "tensordot", "topk", "var", "var_mean",
+    "nanmean", "nansum", "nll_loss", "nll_loss_nd", "norm", "normalize", "outer", "prod", "rms_norm", "rnn_relu_cell",
+    "rnn_tanh_cell", "scaled_dot_product_attention", "smooth_l1_loss", "softmax", "softmin", "sort", "std", "std_mean",
+    "sum", "tensordot", "topk", "var", "var_mean",
     # Shapes and indices.
     "adjoint", "argwhere", "atleast_1d", "atleast_2d", "atleast_3d", "broadcast_tensors", "broadcast_to", "cat",
     "channel_shuffle", "chunk", "clone", "concat", "concatenate", "constant_pad_nd", "contiguous", "copy", "detach",
