@@ -156,7 +156,8 @@ def _spelled_alike(wanted: str, names: list[str], count: int) -> list[str]:
     """The nearest, and those that are nearly as near."""
     by_lower = {name.lower(): name for name in reversed(names)}
     letters = wanted.rstrip("_0123456789")  # labels are not alike for their numbers
-    alike = [name for name in by_lower if _alike(name.rstrip("_0123456789"), letters) > 0.6]
+    least = 0.6 if len(letters) > 3 else 0.49  # one letter of two
+    alike = [name for name in by_lower if _alike(name.rstrip("_0123456789"), letters) > least]
     close = difflib.get_close_matches(wanted, alike, n=count, cutoff=0.5)
     ratios = [_alike(other, wanted) for other in close]
     return [by_lower[other] for other, ratio in zip(close, ratios, strict=True) if ratio > ratios[0] - 0.1]

@@ -380,7 +380,7 @@ def test_a_module_with_several_outputs_must_be_named_exactly() -> None:
 
 
 def test_what_no_edit_is_is_refused(model: nn.Module) -> None:
-    for given, said in (({}, "dict"), ({"fc": None}, "no edit"), ({"fc": E.zero}, "class"), ({("a",): 1}, "pair")):
+    for given, said in (({}, "dict"), ({"fc": None}, "not an edit"), ({"fc": E.zero}, "class"), ({("a",): 1}, "pair")):
         with pytest.raises(tl.ArgumentError, match=said):
             run(model, given)
     with pytest.raises(tl.ArgumentError, match="returned NoneType"):

@@ -139,7 +139,8 @@ class EdgeRouting:
                     tracks.setdefault((piece.tail, piece.stream), len(tracks))
                 elif far > farthest[gap]:
                     farthest[gap] = far
-                at = to
+                if far > STRAIGHT:  # as in `_pass_layers`: steps that are too small to be drawn add up
+                    at = to
                 gap += 1
         for lane in plan.lanes:
             for piece in lane.pieces:

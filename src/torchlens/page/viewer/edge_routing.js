@@ -166,7 +166,7 @@ export class EdgeRouting {
         const far = Math.abs(to - at);
         if (far > WIDE) this.openTrack(gap, `${piece.tail},${piece.stream}`);
         else if (far > farthest[gap]) farthest[gap] = far;
-        at = to;
+        if (far > STRAIGHT) at = to; // as in passLayers: steps that are too small to be drawn add up
         gap += 1;
       }
     }
