@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-#: Torch frees a graph of nodes that Python has seen by recursion: more of them than this could overflow the stack.
+#: torch frees autograd nodes that Python has seen by recursion: a longer chain of them could overflow the stack.
 MOST_GRAD_FNS = 8_000
 
 

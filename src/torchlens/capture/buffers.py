@@ -1,4 +1,4 @@
-"""Leave a model's buffers as they were, for those who only look: drawing, metadata, dry runs.
+"""Restore a model's buffers after runs that should not change them: drawing, metadata, dry runs.
 
 In training mode a forward pass changes them: the running statistics of batch norm, the vectors of spectral norm.
 """
@@ -27,7 +27,7 @@ _Registered = tuple[nn.Module, dict[str, Tensor | None]]
 
 
 class BuffersKept:
-    """While this change holds, the forward pass may do what it likes to the buffers: then they are put back."""
+    """While this change holds, the forward pass may write to the buffers; undoing it restores them."""
 
     def __init__(self, model: nn.Module) -> None:
         self.key: Hashable = (id(model), "buffers")
@@ -78,7 +78,7 @@ def _is_moved(kept: _Kept) -> bool:
 
 
 def _is_changed(kept: _Kept) -> bool:
-    """Also through `.data`, which counts no version."""
+    """Compares contents as well: a write through `.data` counts no version."""
     if kept.version is not None and kept.buffer._version != kept.version:
         return True
     try:

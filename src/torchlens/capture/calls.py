@@ -1,4 +1,4 @@
-"""What the full tracer and fastlog's light one have in common: seeing torch calls, and telling their kinds apart."""
+"""The common base of the full tracer and fastlog's light one: it receives torch calls and tells their kinds apart."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class TorchCalls(TorchFunctionMode):
     """While active, receives every torch call of this thread. Subclasses define `_record`."""
 
     only_modules = False  # is it told of module calls only, without being an active mode?
-    retired = False  # does it let every call pass, since its capture is over?
+    retired = False  # is its capture over? Then it lets every call pass
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class TorchCalls(TorchFunctionMode):
         self.witness = next((mode for mode in self.dispatched if isinstance(mode, Witness)), None)
 
     def retire(self) -> None:
-        """Let every call pass from now on: other code may still hold this mode and put it back."""
+        """Let every call pass from now on: other code may still hold a reference to this mode and activate it again."""
         with suppress(AttributeError):
             del self.__torch_function__
         if not self.retired:
@@ -98,7 +98,7 @@ class TorchCalls(TorchFunctionMode):
         raise NotImplementedError
 
     def alias(self, tensor: Tensor, result: Tensor) -> None:
-        """`result` was made of `tensor`, out of sight, and shows its memory."""
+        """`result` was made from `tensor` by code that is not seen, and shares its memory."""
         if not self.busy and not self.aside:
             self.rename(tensor, result)
 
@@ -192,7 +192,7 @@ class TorchCalls(TorchFunctionMode):
             pop_mode()
 
     def _delegate(self, func: Any, types: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Let an object that is no tensor, such as a dict of tensors, do what it does for this function, and watch."""
+        """Call the `__torch_function__` of an object that is no tensor, such as a dict of tensors; record its calls."""
         try:
             push_mode(self)
             for argument in [*args, *kwargs.values()]:
@@ -206,7 +206,7 @@ class TorchCalls(TorchFunctionMode):
 
     @contextmanager
     def bookkeeping(self) -> Iterator[None]:
-        """What is called here is no part of the model."""
+        """Calls made inside are the tracer's own, not the model's."""
         self.forget_last()
         busy, self.busy = self.busy, True
         try:
@@ -234,8 +234,8 @@ class TorchCalls(TorchFunctionMode):
             self._pop_aside()
 
     def catch_up(self) -> None:
-        """Step back from transforms that have ended. Nobody tells: a stand-in that did could be interrupted, and torch
-        be left in the middle of one."""
+        """Resume after transforms that have ended. Nothing reports their end: a stand-in that did could be interrupted,
+        and leave torch in the middle of a transform."""
         while self.aside and self.aside[-1][1] > transform_depth():
             self._pop_aside()
 
@@ -263,7 +263,7 @@ class TorchCalls(TorchFunctionMode):
         self.forget_last()
         self.guarded = True
         function = KNOWN.get(func) or classify(func)
-        witness, self.witness = self.witness, None  # it is below already; torch.func's transforms may be on top of it
+        witness, self.witness = self.witness, None  # already below Python; torch.func's transforms may be above
         try:
             return self._record(function, finished(func) if function.communicates else func, args, kwargs)
         finally:
@@ -291,7 +291,7 @@ class Active:
 
 
 def _was_put_back(mode: Any) -> bool:
-    """Has other code put back a mode of a capture that is over?"""
+    """Has other code activated the mode of a capture that is over?"""
     tracer = mode.tracer if isinstance(mode, Watcher) else mode
     return isinstance(tracer, TorchCalls) and tracer.retired
 

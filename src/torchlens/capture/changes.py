@@ -1,4 +1,4 @@
-"""Everything that a capture changes in its process and its thread: one list, undone whatever happens.
+"""Everything that a capture changes in its process and its thread, in one list that is undone whatever happens.
 
 A signal handler can raise between any two steps of Python: Ctrl-C does. Therefore
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Change(Protocol):
-    """Something that is different for a while. Both methods can be repeated."""
+    """A temporary change. Both methods may be called repeatedly."""
 
     @property
     def key(self) -> Hashable:
@@ -35,7 +35,7 @@ class Change(Protocol):
 
 
 class Changes:
-    """Changes that hold while something runs, in the thread that begins it."""
+    """Changes that are in force while something runs, in the thread that begins it."""
 
     def __init__(self, changes: Sequence[Change]) -> None:
         self.changes = list(changes)
@@ -157,7 +157,7 @@ def _undo_all() -> None:
 
 
 class Switch:
-    """Is a stand-in in use? One that is kept after its capture only does what the original does."""
+    """Is a stand-in in use? If other code keeps one after its capture, it only does what the original does."""
 
     __slots__ = ("on",)
 

@@ -1,7 +1,7 @@
 """Decide, while the model runs, which values to keep.
 
 Modules, types and most predicates can be decided at once. A final label or a number can't be, since only the whole
-graph has them: what may turn out to be meant is kept until the graph is there, and then let go.
+graph has them: values that may turn out to be selected are kept until the graph is known, and then released.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .records import ModuleCall, Trace, Value
 
 
 class Failure(NamedTuple):
-    """A function of the user's raised when it was given a value. The forward pass went on."""
+    """The user's function raised on a value. The forward pass went on."""
 
     what: str
     value: Value
@@ -103,7 +103,7 @@ class Chooser(Observer):
         return wanted
 
     def _answer(self, layer_type: str, returned: list[Result], asked: Callable[[Predicate], Answer]) -> Answer:
-        """Is a value wanted? If only as the result of a module call that may still come, it is not yet."""
+        """Is a value selected? Not yet, if only as the result of a module call that has not returned."""
         assert self.matcher is not None
         seen = Seen(layer_type, returned=returned, asked=asked)
         so_far = self.matcher.answer(seen)
@@ -132,7 +132,7 @@ class Chooser(Observer):
             self.finish(value)
 
     def finish(self, value: Value) -> None:
-        """Make of a kept value what is wanted of it, once, and put it where it is wanted."""
+        """Transform a kept value as the options say, once, and store it in memory or in the sink."""
         if (self.transform is None and self.sink is None) or value.index not in self._raw:
             return
         self._raw.remove(value.index)

@@ -32,7 +32,7 @@ __all__ = [
 
 
 def all_plain(container: Iterable[Any]) -> bool:
-    """Is there nothing in a tuple, such as an index, but what can hold no tensor, and slices of that?"""
+    """Does a tuple, such as an index, consist of plain objects that can't hold a tensor, and slices of these?"""
     for member in container:
         kind = type(member)
         if kind is slice:
@@ -47,8 +47,8 @@ class Unseen(NamedTuple):
     """An object that can't be looked into, though there may be tensors in it."""
 
     path: str
-    what: str  # its class, or that there was too much
-    holds: bool  # does it hold some already? A generator may have yet to compute what it gives
+    what: str  # its class, or the note that there was too much to search
+    holds: bool  # does it hold tensors now? A generator may compute them only later
 
 
 #: At most this many objects are searched, of what a model takes or returns.
@@ -125,7 +125,7 @@ def flat_tensors(container: Iterable[Any]) -> list[Tensor]:
 
 
 def _flatten(container: Iterable[Any], found: list[Tensor], levels: int) -> bool:
-    """False if it goes deeper than this, as a list does that is in itself."""
+    """False if the nesting is deeper than this, as in a list that contains itself."""
     for member in container:
         kind = type(member)
         if kind is Tensor:
@@ -148,7 +148,7 @@ def _flatten(container: Iterable[Any], found: list[Tensor], levels: int) -> bool
 
 
 def _is_quickly_walked(thing: Any, kind: type) -> bool:
-    """A container, or an object that is nothing but data; not one with any attributes, such as a cache or a config."""
+    """A container, or an object that is only data; not one with arbitrary attributes, such as a cache or a config."""
     if isinstance(thing, ATOMS):
         return False
     if isinstance(thing, (Sequence, Mapping, Set)) or dataclasses.is_dataclass(thing):
@@ -186,7 +186,7 @@ def _is_sequence(thing: Any) -> bool:
 
 
 def paired(stored: Any, given: Any) -> Iterator[tuple[Any, Tensor]]:
-    """Each tensor in a nest of containers with what stands in its place in a copy made by `replace_tensors`."""
+    """Each tensor in nested containers, with what replaced it in a copy made by `replace_tensors`."""
     if isinstance(given, Tensor):
         yield stored, given
     elif isinstance(given, dict):
@@ -200,7 +200,7 @@ def paired(stored: Any, given: Any) -> Iterator[tuple[Any, Tensor]]:
 
 
 def reconstructed(thing: Any, kind: type, convert: Callable[[Any], Any], memo: dict[int, Any] | None = None) -> Any:
-    """A copy of whatever a model returns, with each member of a kind converted. What holds none stays as it is."""
+    """A copy of whatever a model returns, with each member of one kind converted. What holds none is not copied."""
     memo = {} if memo is None else memo
     if isinstance(thing, kind):
         return convert(thing)

@@ -1,4 +1,4 @@
-"""What is known of an operation at the moment it has happened: what a predicate is asked with."""
+"""What is known of an operation when it has just run: the argument that predicates are called with."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class AskLater(Exception):
 class OpInProgress:
     """A value of a running forward pass, under the names that its operation has in a finished log.
 
-    Everything is worked out when it is asked for. What can't be known yet raises `AskLater`. A few names are its own:
+    Everything is computed on access. What can't be known yet raises `AskLater`. A few names are its own:
     `kind`, `output_index`, and what begins with `module_`, which the light path knows as well.
     """
 

@@ -23,7 +23,7 @@ def _never(*args: Any, **kwargs: Any) -> bool:
 _OVERRIDE_CHECKS = ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic")
 
 
-#: By what an `import` inside a function knows where it is: it does not ask `__missing__`.
+#: Global names from which an `import` inside a function learns its package; it does not call `__missing__`.
 _FOR_IMPORTS = ("__name__", "__package__", "__spec__", "__path__")
 
 
@@ -44,7 +44,7 @@ class _TwinGlobals(dict[str, Any]):
 
 
 class _Through:
-    """Another object, some of whose attributes are replaced."""
+    """A proxy for another object, with some attributes replaced."""
 
     def __init__(self, real: Any, **replaced: Any) -> None:
         self.__dict__.update(replaced)
@@ -77,7 +77,7 @@ def twin(function: FunctionType) -> FunctionType:
 
 
 def _twin_cell(cell: CellType, owner: FunctionType) -> CellType:
-    """A decorator keeps the function that makes the check in a closure: give the twin a twin of that."""
+    """A decorator keeps the function that makes the check in a closure: the twin gets a twin of that function."""
     try:
         inner = cell.cell_contents
     except ValueError:  # an empty cell

@@ -1,4 +1,4 @@
-"""See what happens at the dispatcher, below everything that Python can see.
+"""See operations at torch's dispatcher, below everything that a torch function mode can see.
 
 The tracer sees public torch calls. Whatever they do arrives here while the tracer is busy with them. An operation that
 arrives at any other time was made by something that the tracer can't see (TorchScript, a C++ extension). `Fallback`
@@ -113,7 +113,7 @@ class Watcher(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Nothing is compiled while a capture runs; torch would take seconds to import what protects from it."""
+        """Nothing is compiled while a capture runs, and importing the code that torch would need here takes seconds."""
         return False
 
 
@@ -143,7 +143,7 @@ class Fallback(Watcher):  # type: ignore[no-untyped-call]
 class Witness(Watcher):  # type: ignore[no-untyped-call]
     """While active, checks that every operation of this thread falls inside a call that the tracer records.
 
-    It steps aside for the calls that are recorded: what happens inside is accounted for, and some of torch's functions
+    It is off during calls that are recorded: what happens inside is accounted for, and some of torch's functions
     (`cross_entropy_loss`) compute differently, in the last digit, when a dispatch mode is on.
     """
 
@@ -185,7 +185,7 @@ class Witness(Watcher):  # type: ignore[no-untyped-call]
 
 
 def user_line() -> tuple[str, int]:
-    """Where the user's code is."""
+    """The innermost line of the user's code."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(LIBRARY_FOLDERS):
         frame = frame.f_back

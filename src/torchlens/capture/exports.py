@@ -1,4 +1,4 @@
-"""Memory that code outside torch can write to: torch counts no writes there, so what it holds is compared.
+"""Memory that code outside torch can write to. torch counts no writes there, so its contents are compared instead.
 
 The model hands a tensor's memory out (`x.numpy()`, DLPack, a storage), or a tensor lies in memory that came from
 outside (`torch.from_numpy`, a file, another process). What was handed out may come back as another tensor.
@@ -60,7 +60,7 @@ class Exports:
             self.snapshots[value.index] = copy
 
     def content(self, value: Value) -> Tensor | None:
-        """What a value was when it was recorded, if that is known."""
+        """The contents of a value when it was recorded, if they are known."""
         return self.snapshots.get(value.index, value.saved)
 
     def find(self, tensor: Tensor) -> tuple[Value, MemoryLayout | None] | None:

@@ -1,7 +1,7 @@
 """Follow the tensors of a forward pass into autograd, when gradients or training are asked for.
 
-Two things are noted of every tensor that requires a gradient: where in the autograd graph it stands (so that its
-gradient can be had later, see gradients.py), and the tensor itself, so that a loss can be computed from it.
+Of every tensor that requires a gradient, two things are noted: its position in the autograd graph, so that its
+gradient can be collected later (gradients.py), and the tensor itself, so that a loss can be computed from it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .tensor_memory import address_of
 
 
 class AutogradEdge(NamedTuple):
-    """Where a tensor stands in the autograd graph."""
+    """The position of a tensor in the autograd graph."""
 
     node: Any  # the grad_fn; of a leaf, what accumulates its gradient
     output: int  # which of the node's outputs it is
@@ -42,8 +42,8 @@ class Connected(NamedTuple):
 class Connections:
     """The tensors of a forward pass that a loss may be computed from, by the index of their value.
 
-    They are the model's own tensors, so that gradients add up in the order they do without a log. Where the model
-    overwrites one, the value is copied before, through autograd: then the copy stands here.
+    They are the model's own tensors, so that gradients add up in the order they do without a log. Before the model
+    overwrites one, its value is copied through autograd, and the copy takes its place here.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Connections:
         self._in_memory.setdefault(address_of(tensor) or 0, set()).add(value.index)
 
     def before_write(self, tensor: Tensor) -> None:
-        """The memory of `tensor` is about to be overwritten: put copies in the place of what lies in it."""
+        """The memory of `tensor` is about to be overwritten: replace the tensors that lie in it by copies."""
         address = address_of(tensor)
         for index in self._in_memory.pop(address, ()) if address else ():
             connected = self.by_index[index]
@@ -93,7 +93,7 @@ class Connections:
 
 
 class Following(Observer):
-    """Notes of every value where in the autograd graph it stands."""
+    """Notes the position of every value in the autograd graph."""
 
     def __init__(self, edges_wanted: bool) -> None:
         self.edges_wanted = edges_wanted

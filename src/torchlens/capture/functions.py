@@ -102,10 +102,10 @@ class Function:
         return f"Function({self.name}, {self.treatment.name})"
 
 
-#: The functions met so far, as a torch function mode receives them: those that are there for good.
+#: The functions classified so far, as a torch function mode receives them; only those that live as long as torch does.
 KNOWN: dict[Any, Function] = {}
 
-#: `KNOWN.get`, for the hot path: Python makes a new object of a method of what was imported, each time it is called.
+#: `KNOWN.get` for the hot path: otherwise Python would make a new bound method for each call.
 known_function = KNOWN.get
 
 
@@ -129,7 +129,7 @@ _LASTING = (OpOverload, OpOverloadPacket, HigherOrderOperator, MethodDescriptorT
 
 
 def _lasts(func: Any) -> bool:
-    """Is this function there for good? One that is made for a call must not be kept, with all that it closes over."""
+    """Does this function live as long as torch? One made for a single call, with its closure, must not be kept."""
     if isinstance(func, _LASTING):
         return True
     owner = getattr(func, "__self__", None)
@@ -222,7 +222,7 @@ METADATA_QUERIES = {
     "record_stream", "requires_grad_", "result_type", "retain_grad", "size", "sparse_dim", "storage_offset", "stride",
 }  # fmt: skip
 
-# Printing a tensor makes hundreds of calls that are no part of the model.
+# Printing a tensor makes hundreds of calls that are not part of the model.
 _OPAQUE = {
     "__dir__", "__format__", "__reduce__", "__reduce_ex__", "__repr__", "__setstate__",
     "_clear_non_serializable_cached_data", "_reduce_ex_internal", "backward", "register_hook",
@@ -245,10 +245,10 @@ _TORCHS_OWN = {
     "_c10d_functional", "_c10d_functional_autograd", "aten", "c10d", "fsdp", "mkldnn", "onednn", "prims", "quantized",
     "torchvision",
 }  # fmt: skip
-# They read the storage behind a tensor, not only the part that the tensor covers.
+# These read the whole storage of a tensor, not only the part that the tensor covers.
 _REACHES_BEYOND = {"as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter"}
 
-# They return the storage itself: whether it is read is unknown.
+# These return the storage itself: whether it is then read is unknown.
 _RAW_MEMORY = {"_typed_storage", "storage", "untyped_storage"}
 
 # The model may have caught what a call raised.
@@ -263,7 +263,7 @@ _READS = {
     "item", "numpy", "tolist", *_RAW_MEMORY,
 }  # fmt: skip
 
-# The results of these never share memory with their arguments: spares a look at where they lie. Far from complete.
+# The results of these never share memory with their arguments, so addresses need not be compared. Far from complete.
 _FRESH = {
     "_native_multi_head_attention", "abs", "adaptive_avg_pool2d", "add", "addmm", "avg_pool2d", "baddbmm", "batch_norm",
     "bmm", "cat", "conv1d", "conv2d", "conv3d", "cos", "cumsum", "div", "embedding", "eq", "exp", "ge", "gelu",

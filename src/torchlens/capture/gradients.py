@@ -1,12 +1,12 @@
 """The backward passes through a logged forward pass, and the gradients they compute.
 
 Hooks on autograd's nodes, and on the leaves among the inputs, hand each gradient to `Gradients` and note when each node
-began and ended. They refer to it weakly: neither keeps the other alive, and when the log is dropped the hooks are taken
-away. Nothing is registered on the model's own tensors.
+began and ended. They refer to it weakly: neither keeps the other alive, and when the log is dropped the hooks are
+removed. Nothing is registered on the model's own tensors.
 
-A node is hooked twice. A hook on its output sees the gradient also when a backward pass ends there, as in
-`torch.autograd.grad(loss, tensor)`. A hook on the node itself sees, just before it runs, what the user's own hooks have
-made of the gradient: what `retain_grad` would keep.
+A node has two hooks. One on its output sees the gradient even if a backward pass ends there, as in
+`torch.autograd.grad(loss, tensor)`. One on the node itself sees, just before the node runs, the gradient as the user's
+own hooks have changed it, which is what `retain_grad` would keep.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class Gradients:
         received: dict[int, dict[int, Any]],
         transformed: dict[int, dict[int, Any]],
     ) -> Gradients:
-        """What was saved of them: there are no hooks any more, so nothing will be added."""
+        """From what was saved. There are no hooks, so later backward passes add nothing."""
         gradients = cls.__new__(cls)
         gradients.postfunc = None
         gradients.nodes, gradients.passes = nodes, passes
@@ -114,7 +114,7 @@ class Gradients:
         return gradients
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Gradients:
-        """What has come so far; the hooks stay with the original."""
+        """A copy of the gradients so far; the hooks stay with the original."""
         came = deepcopy((self.nodes, self.passes, self.received, self.transformed), memo)
         return Gradients.restored(*came)
 

@@ -1,8 +1,8 @@
 """Which value does this tensor hold?
 
-Nothing is written on tensors. A table from `id(tensor)` to a weak reference, the tensor's latest value and the
-version of its memory answers the question; the weak reference guards against a reused id, the version tells when the
-memory was overwritten through another tensor.
+Nothing is written on tensors. A table maps `id(tensor)` to a weak reference, the tensor's latest value and the version
+of its memory. The weak reference guards against a reused id; the version tells when the memory was overwritten through
+another tensor.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Identity:
         return value
 
     def facts_of(self, tensor: Tensor) -> Facts:
-        """Shape, type and device; one object for all that are equal, since without values each value has one."""
+        """Shape, type and device. Equal ones share one object: in a log without values, each value has such a tuple."""
         facts = facts_of(tensor)
         try:
             return self._facts.setdefault(facts, facts)
@@ -200,7 +200,7 @@ class Identity:
     # ---- replacing ------------------------------------------------------------------------------------------
 
     def forget(self, tensor: Tensor, value: Value) -> None:
-        """`value` will be held by another tensor: this one holds what it held before, or what `value` would be."""
+        """Another tensor will hold `value`: this one goes back to the value it had before, or counts as unedited."""
         before = self._returned_argument(tensor, value)
         if before is not None:
             self.bind(tensor, before)

@@ -1,10 +1,10 @@
-"""Where do the tensors come from that no recorded call made?
+"""Where do tensors come from that no recorded call made?
 
 A constant that existed before the forward pass, and data brought in from Python or NumPy, are true sources. A
 tensor that was made during the forward pass in any other way was computed by something that capture can't see, such as
 a thread of another library: everything that is logged from there on is right, but what went before is missing.
 
-What is new is told from what is old by the garbage collector. While a capture runs it collects only its youngest
+The garbage collector tells which objects are new. While a capture runs it collects only its youngest
 objects, and puts those that are left at the end of its middle generation (surroundings.py). A marker at the end of that
 generation, put there when the pass begins, divides what was there before from what came later. It is looked for only if
 a tensor of unknown origin turned up.
@@ -32,10 +32,10 @@ OUTSIDE = "came from outside torch after a tensor was handed out: what was compu
 NUMBERS = "was made of numbers that had been read from tensors: what was computed from them is not logged"
 BEFORE = "was computed before the forward pass, from tensors that require a gradient"
 
-#: How much memory may stay in use only because it is not known yet where a tensor comes from.
+#: How many bytes may be kept alive only because the origin of a tensor is not known yet.
 _MOST_HELD = 64 * 2**20
 
-#: Numbers of which Python has but one object each.
+#: Numbers for which Python has only one object each.
 _SMALL_INTEGERS = range(-5, 257)
 
 #: The legacy constructors, whose calls no mode sees, by the dtype they make.
@@ -61,7 +61,7 @@ class _Used(NamedTuple):
 
 
 class Origins:
-    """Tells the sources of a forward pass apart."""
+    """Finds out which tensors of unknown origin are true sources, and warns of the others."""
 
     def __init__(self) -> None:
         self._made: dict[int, ref[Tensor]] = {}  # from Python's data, by id
@@ -168,7 +168,7 @@ class Origins:
         return self._constructing[name, code]
 
     def _new_tensors(self) -> set[int]:
-        """The ids of the tensors that came to be in this pass. No older one can have such an id while it lives."""
+        """The ids of the tensors that were made in this pass. No older tensor can have such an id while it lives."""
         middle = gc.get_objects(generation=1)
         begin = next((place for place, thing in enumerate(middle) if thing is self._marker), 0)
         new = chain(middle[begin:], gc.get_objects(generation=0))

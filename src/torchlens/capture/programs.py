@@ -1,7 +1,8 @@
 """A model that makes a program of a function or module while it runs: `torch.jit.trace`, `torch.jit.script`, `export`.
 
-What runs meanwhile is no part of the forward pass: its results are thrown away, and a capture that looked on would get
-into the program. So captures step out of the way. When the model calls the program, they see that.
+What runs while a program is made is not part of the forward pass: its results are thrown away, and an active capture
+would become part of the program. So captures are switched off meanwhile. When the model calls the program, they record
+it.
 """
 
 from __future__ import annotations

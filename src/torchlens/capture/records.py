@@ -299,7 +299,7 @@ class Applied(NamedTuple):
 
 
 class NotRebuilt(NamedTuple):
-    """Stands for what the model returned where that can't be made again with other tensors in it."""
+    """Placeholder for what the model returned, if it can't be rebuilt with other tensors in it."""
 
     reason: str
 
@@ -344,7 +344,7 @@ class Trace:
         return new
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Whatever of a log is pickled, it gets here."""
+        """Pickling any part of a log ends up here."""
         raise BundleError("logs can't be pickled; save them with tl.save(log, path) and load them with tl.load(path)")
 
     def __copy__(self) -> Trace:
@@ -356,7 +356,7 @@ class Trace:
 def argument_values(call: Call) -> list[tuple[int | str, Value]]:
     """The values among a call's arguments, in order, each with the position or name of the argument it is in.
 
-    The tensor given as `out=` is not one: nothing of it goes into the result.
+    The tensor given as `out=` is not among them: its contents do not go into the result.
     """
     found: list[tuple[int | str, Value]] = []
     for position, argument in enumerate(call.args):

@@ -1,7 +1,7 @@
-"""What stands in a loaded log for objects whose classes it does not have.
+"""Stand-ins, in a loaded log, for objects whose classes are not imported.
 
-A file names classes; nothing of them is imported. What the model returned comes back in classes that are made of their
-name and these bases, and have no code of their own.
+A file names classes, and none of them is imported. What the model returned comes back as objects of new classes, which
+have the name of the original class and one of these bases, and no code of their own.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Seed(int):
-    """The seed of a forward pass: an int that also remembers where the random generators stood.
+    """The seed of a forward pass: an int that also holds the states of the random generators.
 
     Given back as `random_seed=`, it reproduces the run exactly, even if that run began somewhere in the middle of the
     generators' sequences. The bare number does so when the run was started with it.
@@ -34,7 +34,7 @@ class Seed(int):
 
 
 def seed_generators(random_seed: int | None) -> Seed:
-    """Put torch's, NumPy's and Python's generators where the run is to begin, and say where that is."""
+    """Seed torch's, NumPy's and Python's generators if a seed is given; return the seed with their states."""
     if isinstance(random_seed, Seed):
         _restore(random_seed.states)
         return random_seed
@@ -48,7 +48,7 @@ def seed_generators(random_seed: int | None) -> Seed:
 
 
 def restoring(body: Callable[[], T]) -> T:
-    """What `body` returns; the generators are put back to where they are now, whatever happens."""
+    """Call `body` and return its result; the generators' states are restored afterwards, whatever happens."""
     states = _states()
     return between(lambda frame: None, body, lambda: _restore(states))
 
@@ -100,8 +100,8 @@ def generator_of(device: torch.device) -> Generates:
 
 
 class _DeviceGenerator:
-    """A device's own generator, by way of what `torch.cuda` and its like offer. Asking it does not wait for the
-    device: how far it has come is counted on the CPU."""
+    """A device's own generator, through `torch.cuda` and its counterparts. Reading its state does not wait for the
+    device: the CPU keeps count of the numbers drawn."""
 
     def __init__(self, module: Any, device: torch.device) -> None:
         self._module = module

@@ -72,7 +72,7 @@ def _address(address: str) -> tuple[str, int]:
 
 
 def submodule(model: nn.Module, address: str) -> nn.Module:
-    """The submodule that an address, perhaps with the number of a call, means."""
+    """The submodule at an address, which may have the number of a call (`core:2`)."""
     return _submodule(model, _address(address)[0])
 
 
@@ -87,7 +87,7 @@ def _submodule(model: nn.Module, name: str) -> nn.Module:
 
 
 class _Waiting(Replaced):
-    """A module has a stand-in for `_call_impl` that waits for one call of it."""
+    """The change that puts a stand-in for `_call_impl` on a module, to wait for one of its calls."""
 
     def __init__(self, call: _OneCall, module: nn.Module) -> None:
         super().__init__(vars(module), "_call_impl", lambda method, switch: call.stand_in_for(method))

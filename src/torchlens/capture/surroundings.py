@@ -89,9 +89,9 @@ def is_tracer(mode: Any) -> bool:
 
 
 class YoungObjectsOnly:
-    """Python's garbage collector looks at new objects as ever, but no longer at those that it has looked at.
+    """Python's garbage collector examines new objects as always, but not again those that it has examined.
 
-    Searching them all takes longer than many a model. And what is new when the capture ends came to be meanwhile.
+    Examining them all takes longer than many a model. And what is young when the capture ends was made during it.
     """
 
     key = "garbage collector"
@@ -110,7 +110,7 @@ class YoungObjectsOnly:
 
 
 class DeeperRecursion:
-    """Each module call takes a few more frames than without us: a recursive model must get as deep all the same."""
+    """A higher recursion limit: a captured module call takes more frames, and recursive models need their depth."""
 
     key = "recursion limit"
 
@@ -177,7 +177,7 @@ def _eager() -> tuple[Change, ...]:
     def build(compile_: Callable[..., Any], switch: Switch) -> Callable[..., Any]:
         @wraps(compile_)
         def compile_eagerly(*args: Any, **kwargs: Any) -> Any:
-            """The model may compile something in forward, as `torch.cond` does: then is the time."""
+            """The model compiles something in forward, as `torch.cond` does: set the stance now, if it is not set."""
             if switch.on and not stance.was_set:
                 stance.set()
             compiled = compile_(*args, **kwargs)
@@ -240,7 +240,7 @@ def _compiling(function: Callable[..., Any], switch: Switch) -> Callable[..., An
 
 
 def without_collector(work: Callable[P, T]) -> Callable[P, T]:
-    """A function that makes very many small objects, with Python's garbage collector off meanwhile."""
+    """Decorator for functions that make very many small objects: they run with Python's garbage collector off."""
 
     @wraps(work)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:

@@ -65,7 +65,7 @@ class SharedTracer(TorchCalls):
             return super()._record(function, partial(self._out_of_turn, func), args, kwargs)
 
     def _out_of_turn(self, func: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Make a call: only what is done to record it is done in turn. It may wait for what another thread does."""
+        """Make a call. Only recording it is done in turn, not the call itself, which may wait for another thread."""
         depth = None
         try:
             depth = self.turn._release_save()  # type: ignore[attr-defined]
@@ -113,7 +113,7 @@ _shared_kinds: dict[type[TorchCalls], type[SharedTracer]] = {}
 
 
 def threads_joined(is_ours: IsOurs) -> list[Change]:
-    """Let threads that captured threads start, and tasks that they hand to pools, take part."""
+    """Let threads that captured threads start, and tasks that they submit to pools, take part in the capture."""
     return [
         Told(is_ours, threading.Thread, "start", _starting),
         Told(is_ours, ThreadPoolExecutor, "submit", _submitting),

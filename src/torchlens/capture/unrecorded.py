@@ -57,7 +57,7 @@ def _first_use(identity: Identity, tensor: Tensor) -> Value:
 
 
 def _rewritten(identity: Identity, tensor: Tensor, base: Value) -> tuple[Value, MemoryLayout] | None:
-    """What lies where `tensor` does, if not `base` any more: torch may have been told not to count a write."""
+    """What was written last where `tensor` lies, if after `base`: torch may have been told not to count that write."""
     _, layout = identity.writes.location(tensor)
     if not identity.writes.by_storage or layout is None or base.role == "param":
         return None
@@ -84,7 +84,7 @@ def _aliased(identity: Identity, tensor: Tensor) -> Value | None:
 
 
 def _contained(identity: Identity, tensor: Tensor) -> Value | None:
-    """The value of a tensor that was made of others and holds them, or that a known one holds."""
+    """The value of a tensor that wraps other tensors, or that a known wrapper holds."""
     if inner_tensors(tensor):
         return _wrapped(identity, tensor)
     memory = address_of(tensor)

@@ -1,4 +1,4 @@
-"""What a predicate is asked with."""
+"""The argument of fastlog's predicates: what is known of one event."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIELDS = (
 
 
 class RecordContext:
-    """One event of a forward pass: what predicates are asked with, and what a record knows of its value.
+    """One event of a forward pass: the argument of predicates, and the metadata of a record.
 
     >>> def after_linear(ctx):
     ...     return ctx.layer_type == "relu" and ctx.recent_ops[-1].layer_type == "linear"
@@ -65,7 +65,7 @@ class RecordContext:
     def label(self) -> str:
         """The operation as counted in this pass, `relu_3_12`; of a module call, `features.1:1`.
 
-        Nothing is known yet of layers that turn out to be recurrent: in their models a full log counts otherwise.
+        Passes of a recurrent layer are not grouped yet, so in recurrent models a full log numbers layers differently.
         """
         return self._event.label
 
@@ -91,7 +91,7 @@ class RecordContext:
 
     @property
     def output_index(self) -> int | None:
-        """Place among the tensors that were returned, where they are several."""
+        """Position among the tensors that were returned, if there are several."""
         return self._event.position
 
     @property

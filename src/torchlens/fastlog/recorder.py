@@ -144,7 +144,7 @@ class RecordSink:
         return self
 
     def __exit__(self, *raised: Any) -> None:
-        """What was not finished can be recovered."""
+        """If the recording was not finished, leave what was written, to be recovered."""
         if self._stream is not None:
             self._stream.abandon()
 
@@ -265,7 +265,7 @@ class Recorder:
         compiled = inside_compiled(self._model) is not self._model
         outside = [*stand_ins([self._model]), WatchedHere(eager)] if compiled else []
         self._block = Changes([*outside, *stand_ins(self._tracer.watched), WatchedHere(self._tracer)])
-        finalize(self, self._block.end)  # should an interrupt fall into the end of the with-block
+        finalize(self, self._block.end)  # in case an interrupt comes while the with-block ends
         begin_or_undo(self._block, frame)
 
     def __exit__(self, *raised: Any) -> None:
@@ -280,7 +280,7 @@ class Recorder:
             self._rules
         )
         said += self._edits.remarks() if self._edits is not None else []
-        # What was recorded before an exception of the user's is whole, and is kept.
+        # What was recorded before the user's code raised is complete, and is kept.
         for warning in self.finish(said if runs and raised[0] is None else []).warnings:
             warn(warning, FidelityWarning)
         if self._edits is not None and runs and raised[0] is None:
@@ -323,7 +323,7 @@ class Recorder:
         try:
             return self._model(*args, **kwargs)
         except Stopped:
-            if not self._tracer.collector.stopped:  # another one's, around this
+            if not self._tracer.collector.stopped:  # raised for another recorder, around this one
                 raise
             return None
         finally:
@@ -351,7 +351,7 @@ class Recorder:
 
 
 class EagerCalls:
-    """Has a compiled model run as it was written: the call must begin so, before the model inside is called."""
+    """Makes a compiled model run its original Python code. That must be set before the model inside is called."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model

@@ -1,4 +1,4 @@
-"""What a run of the light path leaves."""
+"""Records and recordings: what users hold after runs of fastlog."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class Record:
 
     @property
     def _event(self) -> Event:
-        """With what is known of the tensor, which need not have been looked at before."""
+        """The event, with shape, type and device of its tensor, which are read from the tensor only now."""
         if self._noted.facts is None and self._saved is not None:
             self._noted = self._noted._replace(facts=facts_of(self._saved))
         return self._noted
 
     @property
     def activation(self) -> Tensor | None:
-        """The value, as it was at the event; None if only what is known about it was kept."""
+        """The value, as it was at the event; None if only metadata was kept."""
         if self._connections is not None:
             connected = self._connections.tensor(self)  # type: ignore[arg-type]
             if connected is not None:
@@ -81,7 +81,7 @@ class Record:
 
     @property
     def position(self) -> int | None:
-        """Place among the tensors that the operation or module returned, where they are several."""
+        """Position among the tensors that the operation or module returned, if there are several."""
         return self._event.position
 
     @property

@@ -1,7 +1,7 @@
-"""Records on disk: written while the model runs, in the same files as the bundles of logs, and as safe to read.
+"""Records on disk: written while the model runs, in the same format as bundles of logs, and as safe to read.
 
-A record is one line of the journal, written when its tensor has been: it is there as a whole or not at all. At the end
-the lines become the table of a bundle.
+A record is one line of the journal, written after its tensor: it is complete or not there at all. At the end the lines
+become the table of a bundle.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RecordStream:
         stream.become_bundle(tables)
 
     def abandon(self) -> None:
-        """Something went wrong: leave what is there to be recovered."""
+        """An error occurred: leave what was written, to be recovered."""
         self._stream.abandon()
 
 

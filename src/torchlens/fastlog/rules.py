@@ -1,7 +1,7 @@
-"""Which events are wanted: selectors, sorted by what it takes to decide them.
+"""Which events to keep: selectors, sorted by what is needed to decide them.
 
-Parts of type names are decided once for each type, and it is known of each module whether its calls matter. Labels and
-numbers need the event, predicates its context.
+Parts of type names are decided once for each type, and modules once for each module. Labels and numbers need the event,
+predicates its context.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Rule:
 
     @property
     def names_some(self) -> bool:
-        """Does it choose by anything that a type does not decide?"""
+        """Does it choose by anything other than the type?"""
         return bool(self._namesakes) or not all(kind.by_type for kind in self.kinds)
 
     def begin(self) -> None:
@@ -181,7 +181,7 @@ class Rule:
         return answer
 
     def checked(self, given: Any, predicate: ContextPredicate, event: Event) -> Any:
-        """What a predicate has answered, if it is an answer."""
+        """The answer of a predicate, if it is a valid one; raises if not."""
         if given is not None and not isinstance(given, (bool, CaptureSpec)):
             raise ArgumentError(
                 f"{self.argument}: the predicate {selector_text(predicate)} returned {given!r} for {event.label}; "
@@ -263,7 +263,7 @@ class Rules:
         return self.op, self.module, self.stop
 
     def promoted(self, spec: CaptureSpec | None) -> CaptureSpec | None:
-        """With the `postfunc` that is for everything; in training, connected to autograd."""
+        """The spec with the common `postfunc`; in training mode, connected to autograd."""
         if spec is not None and self.postfunc is not None and spec.save_activation and spec.postfunc is None:
             spec = replace(spec, postfunc=self.postfunc)
         return spec.with_grad() if spec is not None and self.train_mode else spec

@@ -64,7 +64,7 @@ class CaptureSpec:
     def converted(self, tensor: Tensor) -> Tensor:
         """The value as it is to be stored."""
         if self.postfunc is not None:
-            with no_torch_function():  # its own calls are none of the model's
+            with no_torch_function():  # its calls are not the model's
                 tensor = self.postfunc(tensor)
             if not isinstance(tensor, Tensor):
                 raise ArgumentError(f"postfunc must return a tensor, not {type(tensor).__name__}")

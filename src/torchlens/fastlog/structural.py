@@ -1,4 +1,4 @@
-"""A single run whose whole structure is recorded as a full log does, and of which a collector is told every event."""
+"""A single run whose whole structure is recorded, as for a full log, while a collector is told of every event."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Watch(Observer):
         self.names[value.index] = name = collector.count(tally)
         if not tally.looked_at:
             return
-        # Whose child it is can be told later from the call, which stays.
+        # The parents can be found later: the call stays in the trace.
         parents = partial(_parents, call, self.names)
         made = (name, value.position, value.facts, call.function, call.site, parents)
         event = Event("op", number, collector.run, frame, *made)
@@ -108,7 +108,7 @@ def _parents(call: Call, names: dict[int, Name]) -> list[Name]:
 
 
 def _save(value: Value, record: Record | None) -> None:
-    """Put a kept value into the structure, if it is the value itself."""
+    """Put a kept value into the trace, unless a `postfunc` changed it."""
     if record is not None and record.spec.postfunc is None and value.kept is None and value.role != "param":
         _ = value.facts
         value.kept = record._saved if record._saved is not None else record._stored

@@ -26,7 +26,7 @@ def reached(starts: Iterable[int], neighbours: Neighbours) -> list[bool]:
 
 
 def unreached(starts: Iterable[int], back: Edges, forth: Edges) -> set[int]:
-    """Which nodes can't be reached from `starts` by going `forth`: usually few, and found without a look at the rest.
+    """Which nodes can't be reached from `starts` by going `forth`: usually few, and found without visiting the others.
 
     They are those that nothing leads to, and those that only such nodes lead to, but for the starts themselves.
     """

@@ -1,4 +1,4 @@
-"""The arguments of all calls in one row: read once, so that the passes can work on arrays."""
+"""The arguments of all calls in one flat list, read once, so that the graph's passes can work on arrays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..capture.containers import PLAIN
 from ..capture.records import Call, Value
 from .program import Bools, Ints, ints
 
-#: What an argument is: a value, something that holds none and can be compared, or something that has to be looked into.
+#: Kinds of arguments: a value, an object that holds none and can be compared, or one that has to be searched.
 VALUE, SIMPLE, OTHER = 0, 1, 2
 
 

@@ -15,7 +15,7 @@ from .program import Ints, joined_ranges
 
 
 class Sights(NamedTuple):
-    """What each place sees: `targets[heads[i]:heads[i + 1]]` are its children, those of `i + size` its parents."""
+    """The neighbours of each place: `targets[heads[i]:heads[i + 1]]` are its children, for `i + size` its parents."""
 
     size: int
     heads: Ints

@@ -32,7 +32,7 @@ def _marks(graph: Graph, applied: Applied, found: Edited) -> list[list[int]]:
     if value.role == "param":
         return [found.entries.setdefault(child, []) for child in children]
     parent = graph.place.get(value.index)
-    if parent is None:  # leads nowhere, and was dropped
+    if parent is None:  # an orphan, which was dropped
         return []
     if applied.call < 0:
         return [found.entries.setdefault(parent, [])]

@@ -1,4 +1,4 @@
-"""The graph of a forward pass: entries in execution order, who feeds whom, which are passes of one layer."""
+"""The graph of a forward pass: entries in execution order, their parents and children, and their layers."""
 
 from __future__ import annotations
 

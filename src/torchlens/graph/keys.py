@@ -20,7 +20,7 @@ _function = itemgetter(Call._fields.index("function"))
 
 
 class Interned(dict[Hashable, int]):
-    """Interned things in the order in which they are first asked for."""
+    """Numbers hashable objects in the order in which they are first looked up."""
 
     def __missing__(self, thing: Hashable) -> int:
         self[thing] = number = len(self)

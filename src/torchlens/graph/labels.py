@@ -22,7 +22,7 @@ def name_layers(graph: Graph) -> None:
 
 
 def _types(graph: Graph) -> list[str]:
-    """The type of each layer: that of its function, unless it has to be asked for."""
+    """The type of each layer: that of its function, unless it depends on the call."""
     calls, firsts = graph.trace.calls, graph.first_entries
     functions = graph.functions
     by_function = [*(function.layer_type for function in functions), ""]  # the last for what no call made

@@ -60,7 +60,7 @@ class ModuleTree:
         return found
 
     def _owners(self, addresses: Iterable[str]) -> set[int]:
-        """The modules that what has these addresses is in; the model is one of them."""
+        """The modules that contain what has these addresses; the model is one of them."""
         owners = set()
         for address in addresses:
             while address:
@@ -220,5 +220,5 @@ class ModuleTree:
         return own
 
     def is_bottom_level(self, call: int) -> bool:
-        """Did this module call do one single operation, itself?"""
+        """Did this module call run exactly one operation, and no submodule?"""
         return not self.children[call] and len(self.own_operations[call]) == 1

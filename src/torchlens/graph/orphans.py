@@ -1,4 +1,4 @@
-"""Drop orphans: operations that have nothing to do with what the model returns."""
+"""Drop orphans: operations that neither depend on an input nor lead to an output."""
 
 from __future__ import annotations
 
