@@ -328,13 +328,13 @@ class Identity:
         self.bind(other, first)
 
     def look_again(self, tensor: Tensor) -> None:
-        """Something may have written to `tensor` without being recorded."""
+        """Code that is not recorded may have written to `tensor`."""
         value = self.current(tensor)
         if value is not None and value.role != "param" and differ(self.exports.content(value), tensor):
             self._changed(tensor, value)
 
     def may_differ(self, tensor: Tensor, value: Value) -> bool:
-        """Does `tensor` hold something else than `value`? Yes, too, if what that was is not kept."""
+        """Does `tensor` hold something else than `value`? True as well if they can't be compared."""
         return differ(self.exports.content(value), tensor) is not False
 
     def role_after_write(self, old: Value) -> str:
@@ -342,7 +342,7 @@ class Identity:
         return "update" if old.address in self.model_tensors.buffer_addresses else "op"
 
     def note_alias(self, tensor: Tensor) -> None:
-        """`tensor.data` was taken or given, or memory by `set_`: writes through the other one are not counted."""
+        """`tensor.data` was read or assigned, or `set_` was called: writes through the other tensor are not counted."""
         address = self.keeper.guard(tensor)
         if address is not None:
             self.unversioned.add(address)
@@ -375,9 +375,9 @@ class Identity:
     # ---- parameters and buffers of the model ----------------------------------------------------------------
 
     def _plain_buffer(self, tensor: Tensor) -> Value | None:
-        """As `value_of_unrecorded`, in short, for a buffer in plain memory that nobody has written to.
+        """A shortcut for `value_of_unrecorded`, for buffers in plain memory that have not been written to; else None.
 
-        A batch norm uses two of them, and what was looked at before the run need not be again. None if it is none.
+        Each batch norm uses two of them, and their memory was examined before the run.
         """
         version, storage = self.model_tensors.plain_buffers.get(id(tensor), (UNVERSIONED, 0))
         if version == UNVERSIONED or tensor._version != version:

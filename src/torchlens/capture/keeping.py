@@ -33,7 +33,7 @@ from .tensor_memory import address_of, inner_tensors, is_plain, layout_of, memor
 
 
 class ValueSink(Protocol):
-    """Where values go as soon as it is certain that they are wanted."""
+    """Receives values as soon as it is certain that they are selected."""
 
     def begin(self, trace: Trace) -> None: ...
 
@@ -45,8 +45,8 @@ class Keeper:
 
     Memory that this forward pass allocated is shared, copy-on-write: torch gives the first writer its own copy.
     Foreign memory must stay where it is, since raw pointers into it may exist (a NumPy view of an input, a captured
-    graph over parameters), so a value in it is copied at once; and so is one on a device on which torch
-    promises no such sharing.
+    graph over parameters), so a value in it is copied at once. So are values on devices for which torch does not
+    guarantee copy-on-write.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Keeper:
             self.foreign.add(address)
 
     def mark_all_foreign(self, tensors: Sequence[Tensor]) -> None:
-        """As `mark_foreign`, in short: a model has hundreds of parameters."""
+        """`mark_foreign` for many tensors at once: a model has hundreds of parameters."""
         try:
             self.foreign.update(map(storage_address, tensors))
         except RuntimeError:  # there is a sparse one
@@ -67,9 +67,9 @@ class Keeper:
                 self.mark_foreign(tensor)
 
     def guard(self, tensor: Tensor) -> int | None:
-        """Where a tensor's storage is, to be remembered: no other storage gets this address while the capture runs.
+        """The address of a tensor's storage. While the capture runs, no other storage will get the same address.
 
-        A weak reference lets go of the memory, but not of the few bytes at that address which describe it.
+        A weak reference to the storage ensures that: it releases the memory, but not the object at that address.
         """
         address = address_of(tensor)
         if address is not None and address not in self._guards:
@@ -105,7 +105,7 @@ class Keeper:
 
 
 class HiddenKeeper(Keeper):
-    """Takes over from a keeper when the model enters a dispatch mode of its own, which must not see what is done."""
+    """Takes over from a keeper when the model enters a dispatch mode of its own, which must not see these calls."""
 
     def __init__(self, keeper: Keeper) -> None:
         self.foreign, self._guards = keeper.foreign, keeper._guards
@@ -116,17 +116,17 @@ class HiddenKeeper(Keeper):
 
 
 def has_lazy_copies(tensor: Tensor) -> bool:
-    """Does torch promise that a write to a tensor of this device ends its sharing of memory? On others some operations
-    write without asking."""
+    """Does torch guarantee copy-on-write on this device? On others, some operations write to shared memory without
+    copying it first."""
     return tensor.is_cpu or tensor.is_cuda or tensor.is_meta
 
 
 def give_own_memory(tensors: Iterable[ref[Tensor]], ours: Mapping[int, int] = MappingProxyType({})) -> None:
     """Cut tensors loose from their lazy copies if the model, or the user, can still reach them.
 
-    Torch can't enlarge memory that has lazy copies, as `torch.add(x, y, out=tensor)` may ask it to. What autograd alone
-    keeps stays as it is: there is much of it, and nobody writes there. `ours` says, by id, how often the log itself
-    holds a tensor.
+    Torch can't enlarge memory that has lazy copies, as `torch.add(x, y, out=tensor)` may ask it to. Tensors that only
+    autograd keeps are left alone: there are many, and nobody writes to them. `ours` says, by id, how often the log
+    itself holds a tensor.
     """
     for reference in tensors:
         tensor = reference()
@@ -150,7 +150,7 @@ def _lazy_copy_without_history(tensor: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Transform:
-    """What is made of a value before it is stored."""
+    """What the options make of a value before it is stored."""
 
     postfunc: Callable[[Tensor], Any] | None = None
     keep_raw: bool = True
@@ -158,7 +158,7 @@ class Transform:
     dtype: torch.dtype | None = None
 
     def apply(self, value: Value) -> None:
-        """Replace what was kept of a value by what is wanted of it. The value's shape, type and device stay known."""
+        """Replace what was kept of a value by its transformed result. The value's shape, type and device stay known."""
         raw = value.saved
         assert raw is not None
         _ = value.facts  # from the tensor as it was
@@ -180,10 +180,10 @@ class Transform:
 
 
 def copied(tensor: Tensor) -> Tensor | None:
-    """A copy with the same strides: kernels go through memory in their order, and round accordingly.
+    """A copy with the same strides: kernels traverse memory in stride order, and round accordingly.
 
-    None for a tensor without memory (libraries that shard parameters free it, and keep the tensor), and for one of a
-    class that does not let itself be copied.
+    None for a tensor without memory (libraries that shard parameters free the memory and keep the tensor), and for a
+    tensor of a class that can't be copied.
     """
     if is_plain(tensor):
         return _with_strides(tensor.clone(), tensor)

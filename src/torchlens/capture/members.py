@@ -1,4 +1,4 @@
-"""What is in an object that a model takes or returns, one step deep.
+"""The members of an object that a model takes or returns, one level deep.
 
 | an object                                                   | what is in it                                       |
 |-------------------------------------------------------------|-----------------------------------------------------|
@@ -44,13 +44,13 @@ from torch import Tensor, nn
 
 from .._torch import pytree_members
 
-#: What can hold no tensor, by exact type: asked for every argument of every call, so it must be quick.
+#: Types whose objects hold no tensors. This is checked for every argument of every call, so by exact type.
 PLAIN = {
     int, float, bool, complex, str, bytes, type(None), EllipsisType, range, torch.Size, torch.dtype, torch.device,
     torch.layout,
 }  # fmt: skip
 
-#: What is not looked into, by class: it holds no tensors, or is not data.
+#: Classes whose objects are not searched: they hold no tensors, or are not data.
 ATOMS = (
     *PLAIN, bytearray, memoryview, slice, torch.Generator, nn.Module, type, ModuleType, FunctionType,
     BuiltinFunctionType, MethodType, CodeType, TracebackType, torch.optim.Optimizer, Enum, BaseException, io.IOBase,
@@ -59,7 +59,7 @@ ATOMS = (
 
 _BUILTIN = (tuple, list, dict, set, frozenset, deque)
 
-#: So many objects are searched for tensors behind one that can't be looked into.
+#: How many objects to search for tensors behind one whose members are not known.
 _SEARCHED = 1000
 
 
@@ -89,7 +89,7 @@ def is_collection(thing: Any) -> bool:
 
 
 def _same_twice(thing: Any) -> bool:
-    """Some sequences compute their members whenever they are asked for them."""
+    """False for sequences that compute their members anew on each access."""
     try:
         walks = [list(thing.values() if isinstance(thing, Mapping) else thing) for _ in range(2)]
     except Exception:  # it is the user's own code: then only its attributes can tell
@@ -138,7 +138,7 @@ def _slots(kind: type) -> Iterator[tuple[str, MemberDescriptorType]]:
 
 
 def hides_tensors(thing: Any) -> bool:
-    """Does an object that shows nothing refer to tensors, as an iterator over a list of them does?"""
+    """Does an object without known members refer to tensors, as an iterator over a list of tensors does?"""
     if not gc.is_tracked(thing):
         return False
     seen, pending = {id(thing)}, deque([thing])

@@ -1,6 +1,6 @@
 """The model's own parameters and buffers, which are known before the forward pass begins.
 
-Most are only read: a parameter that nobody has written to is known by its id alone, without a look at its version.
+Most are only read: a parameter that has not been written to is recognised by its id alone, without reading its version.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ModelTensors:
 
 
 def uninitialized_param(tensor: Tensor) -> Value:
-    """Stands for the parameter of a lazy module that has not been called yet; it is not remembered."""
+    """Placeholder for the parameter of a lazy module that has not been called yet."""
     return Value(-1, "param", -1, None, None, (torch.Size(()), tensor.dtype, tensor.device), None, None)
 
 

@@ -2,8 +2,8 @@
 
 While a capture runs, each module of the model has an instance attribute `forward` that stands in for its method and
 reports when a call begins and ends; a module with hooks also has one for `_call_impl`, which runs them, so that they
-are inside the module's call. They are put there once however many captures are running, in whatever threads, and the
-last capture to end takes them away. Compared with hooks this is cheaper and sees `module.forward(x)` called directly.
+are inside the module's call. They are installed once, however many captures are running in however many threads, and
+the last capture to end removes them. Compared with hooks this is cheaper and sees `module.forward(x)` called directly.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class ModuleWatcher(Protocol):
 def named_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Every module of a model with its address, under each of its names, parents first.
 
-    As `model.named_modules(remove_duplicate=False)`, but told apart by identity: a class may define when its modules
-    are equal, and then torch's own loop merges equal modules, or fails for want of a hash. What `torch.compile` wraps
+    Like `model.named_modules(remove_duplicate=False)`, but by identity: a class may define equality for its modules,
+    and then torch's own loop merges equal modules, or fails because they have no hash. What `torch.compile` wraps
     around a module is left out: the module inside has its address.
     """
     found: list[tuple[str, nn.Module]] = []
@@ -154,7 +154,7 @@ class StandIn:
         return _left(calls, result)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        """A model that copies a module of its own in forward gets a copy that calls itself, not the original."""
+        """If a model copies one of its modules in forward, the copy must call itself, not the original."""
         copied_model = memo.get(id(self.module), self.module)
         return getattr(type(copied_model), "forward" if self.is_forward else "_call_impl").__get__(copied_model)
 
@@ -178,14 +178,14 @@ MODULE_BOUNDARY = StandIn.__call__.__code__
 
 
 class _Nobody(nn.Module):
-    """What a stand-in that is out of use reports to: nothing."""
+    """The watcher of a stand-in that is out of use: ignores everything."""
 
 
 _NOBODY = _Nobody()
 
 
 class StandInPut:
-    """A module has a stand-in for one of its methods among its instance attributes."""
+    """The change that puts a stand-in for a method among a module's instance attributes."""
 
     __slots__ = ("_attributes", "_before", "_module", "_name", "_stand_in", "key")
 
@@ -221,7 +221,7 @@ class StandInPut:
 
 
 def hide_stand_ins() -> tuple[list[ModuleWatcher], list[StandInPut]]:
-    """Let modules be as they are without captures, for a while, in which this thread reports nothing."""
+    """Remove the stand-ins for a while, in which module calls of this thread are not reported."""
     hidden = [change for change in made() if isinstance(change, StandInPut)]
     watchers, _watchers.here = _watchers.here, []
     for put in hidden:
@@ -251,7 +251,7 @@ def _to_replace(module: nn.Module, hooks_anywhere: bool) -> tuple[str, ...]:
 
 
 def new_hooks_noticed() -> list[Change]:
-    """A model may give a module of its own a hook while it runs: from then on its calls are reported with hooks."""
+    """A model may register a hook on one of its modules while it runs: from then on, its calls include the hooks."""
     names = [f"register_{when}" for when in ("forward_hook", "forward_pre_hook", "full_backward_hook")]
     names += ["register_backward_hook", "register_full_backward_pre_hook"]
     return [Replaced(nn.Module, name, _registering) for name in names]

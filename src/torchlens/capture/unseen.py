@@ -1,4 +1,4 @@
-"""What a torch function mode can't see, and where it is caught.
+"""What a torch function mode can't see, and how captures are told of it.
 
 A few functions of torch reach the dispatcher without passing any torch function mode, or change what a tensor is
 without calling anything. While a capture runs they are replaced by stand-ins that tell the captures of their thread,
@@ -38,7 +38,7 @@ IsOurs = Callable[[Any], bool]
 
 
 def unseen_followed(is_ours: IsOurs) -> list[Change]:
-    """Tell the captures of each thread of what they can't see."""
+    """The changes that tell the captures of each thread of what they can't see."""
     told = partial(Told, is_ours)
     below = [told(owner, name, _recorded_below) for owner, name in unseen_functions]
     levels = [told(module, begin, partial(_beginning, begin=begin)) for module, begin in transform_levels]
@@ -60,7 +60,7 @@ Tracers = Callable[[], list[Any]]
 
 
 class Told(Replaced):
-    """A function whose stand-in tells the captures of its thread of something."""
+    """The change that replaces a function by a stand-in, which tells the captures of its thread."""
 
     def __init__(self, is_ours: IsOurs, owner: Any, name: str, build: Callable[[Any, Tracers], Any]) -> None:
         def build_telling(original: Any, switch: Switch) -> Any:
@@ -101,8 +101,8 @@ class Popped:
 
 
 def _popping(pop: Callable[[], Any], tracers_here: Tracers) -> Callable[[], Any]:
-    """Torch takes the innermost mode off the stack while it asks it what to do, in a generator. One that an interrupt
-    leaves suspended would put a capture's mode back when it is freed, and the capture may be over by then."""
+    """While torch calls the innermost mode it takes that mode off the stack, in a generator. If an interrupt leaves the
+    generator suspended, it puts the mode back when it is freed, and by then the capture may be over."""
 
     def popped() -> Any:
         tracers = tracers_here()
@@ -146,7 +146,7 @@ def _beginning(function: Callable[..., Any], tracers_here: Tracers, begin: str) 
 
 
 def _parameter_made(new: Callable[..., Any], tracers_here: Tracers) -> Any:
-    """`nn.Parameter(t)` is another object for what `t` holds, and often the only one that is left of it."""
+    """`nn.Parameter(t)` is another tensor with the value of `t`, which is often dropped right away."""
 
     @wraps(new)
     def make(*args: Any, **kwargs: Any) -> Any:
@@ -218,7 +218,7 @@ def _swapping(swap: Callable[..., Any], tracers_here: Tracers) -> Callable[..., 
 
 
 def _weak_references(module: Any, tracers_here: Tracers) -> Any:
-    """It refuses if it finds a weak reference to one of them: all but the one that a capture holds count."""
+    """`swap_tensors` refuses tensors with weak references; the one that a capture holds must not count."""
 
     def references(tensor: Tensor) -> list[Any]:
         known = any(tracer.knows(tensor) for tracer in tracers_here())

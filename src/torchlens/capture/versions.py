@@ -1,4 +1,4 @@
-"""Of which versions a log was made: Python, torch and the packages that the model's classes come from."""
+"""The versions that a log was made with: Python, torch and the packages that the model's classes come from."""
 
 from __future__ import annotations
 

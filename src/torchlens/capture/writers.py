@@ -1,8 +1,8 @@
 """Which arguments does a torch function overwrite?
 
 Torch's own operator schemas say it: `add_(Tensor(a!) self, ...)` writes to `self`. A function that is called from
-Python reaches the operator of the same name, with its arguments in the same order. The table at the end has only what
-no schema tells, with the reason; a test goes through all schemas of the installed torch.
+Python reaches the operator of the same name, with its arguments in the same order. The table at the end lists only
+what no schema says, with the reason; a test goes through all schemas of the installed torch.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ def argument(args: Sequence[Any], kwargs: Mapping[str, Any], position: int, name
 
 
 def first(args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-    """What a method writes to, and a function named after it, such as `torch.relu_`."""
+    """The first argument, which in-place methods and functions such as `torch.relu_` write to."""
     return [args[0]] if args else [kwargs.get("self", kwargs.get("input", next(iter(kwargs.values()), None)))]
 
 
 def written_by_builtin(name: str, switch: Place | None) -> Written | None:
-    """For a torch function that is not written in Python. What it takes as `out` it writes to in any case."""
+    """For a torch function that is not written in Python. It also writes to what it is given as `out`."""
     places: set[Place] = set()
     for schema in schemas_of(f"aten::{name}"):
         declared, out = written_places(schema)

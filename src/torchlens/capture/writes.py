@@ -21,7 +21,7 @@ _new_write = tuple.__new__  # a third of the time that `Write(...)` takes
 
 
 class Writes:
-    """Knows which writes a piece of memory has seen since a value was recorded."""
+    """Records in-place writes, and answers which ones hit a piece of memory since a value was recorded."""
 
     def __init__(self) -> None:
         self.by_storage: dict[int, list[Write]] = {}
@@ -45,14 +45,14 @@ class Writes:
     def since(self, index: int, tensor: Tensor) -> list[Write]:
         """The writes to the memory of `tensor` after the value with this index was recorded.
 
-        Memory that was freed and used again for another tensor has only older writes, so they are never confused.
+        Memory that was freed and reused for another tensor has only older writes, so the two are never confused.
         """
         address, _ = self.location(tensor)
         writes = self.by_storage.get(address, ()) if address is not None else ()
         return list(writes[bisect_right(writes, index, key=_index) :])
 
     def made(self, value: Value, tensor: Tensor) -> bool:
-        """Was this value of `tensor` written into memory that was there before?"""
+        """Was this value of `tensor` written into memory that existed before?"""
         address, _ = self.location(tensor) if self.by_storage else (None, None)
         return address is not None and any(write.value is value for write in self.by_storage.get(address, ()))
 

@@ -1,4 +1,4 @@
-"""The light path: keep what you already know you want, over one or many forward passes.
+"""The light path: keep values that you choose beforehand, over one or many forward passes.
 
 >>> recording = tl.fastlog.record(model, x, keep_op="relu")
 >>> recording[0]

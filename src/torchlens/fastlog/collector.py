@@ -1,4 +1,4 @@
-"""Look at events as they happen: keep what is wanted, remember what may be asked for, stop when it is time."""
+"""Decides about events as they happen: keep the value, remember the event for predicates, stop the run."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from .spec import AS_IT_IS, CaptureSpec
 
 
 class Stopped(BaseException):
-    """Ends a forward pass in which everything wanted has happened. The user's code never sees it."""
+    """Ends a forward pass after everything that was selected. The user's code never sees it."""
 
 
 class Collector:
-    """The part that both tracers share. It is told of events, and of nothing else."""
+    """The part that both tracers share. It is told of events only."""
 
     def __init__(
         self,
@@ -46,11 +46,11 @@ class Collector:
         remembers = rules.remembers or (edits is not None and edits.remembers)
         self.history = History(history_size) if remembers else None
         self.trail: list[Event] | None = None  # every event, to try other rules on them
-        self.values_of: dict[int, list[int]] = {}  # and the values of each, by its index
-        self.outputs: list[tuple[Event, str]] = []  # and what the model returned, with the path of each
-        self.names_of: dict[int, Sequence[Name | None]] = {}  # and the names of what a module call returned
+        self.values_of: dict[int, list[int]] = {}  # with them, the values of each event, by its index
+        self.outputs: list[tuple[Event, str]] = []  # with them, what the model returned, with the path of each
+        self.names_of: dict[int, Sequence[Name | None]] = {}  # with them, the names of what a module call returned
         self.failure: TorchLensError | None = None  # the first; the forward pass goes on
-        self.stopped = False  # whatever still happens in this run is not looked at
+        self.stopped = False  # ignore whatever still happens in this run
         self._left = False
         self.stopping = not rules.stop.is_empty
         self.run = Run(-1, None)
@@ -126,7 +126,7 @@ class Collector:
         return name, self.look(new_event(Event, about), tensor)
 
     def look(self, event: Event, tensor: Tensor) -> Record | None:
-        """Keep an operation, input or buffer if it is wanted."""
+        """Keep an operation, input or buffer if a rule selects it."""
         record = None
         history = self.history or _NO_PAST
         try:
@@ -149,7 +149,7 @@ class Collector:
         return record
 
     def output(self, path: str, tensor: Tensor) -> Record | None:
-        """A tensor that the model returned. It is kept if its path or its label is meant."""
+        """A tensor that the model returned. It is kept if it is selected by its path or its label."""
         tally, number, total = self.tally_for("output"), self.next_number, self.total
         self.total = total + 1
         tally.count += 1
@@ -212,7 +212,7 @@ class Collector:
         self.stopped = self.stopped or stop
 
     def end_if_stopped(self) -> None:
-        """Leave the forward pass if it is time; once only, since the model may catch the exception."""
+        """Leave the forward pass if it is to stop; once only, since the model may catch the exception."""
         if self.stopped and not self._left:
             self._left = True
             raise Stopped

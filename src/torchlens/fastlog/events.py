@@ -12,7 +12,7 @@ from ..capture.records import Facts, Site
 
 
 class Tally:
-    """How often a type of layer has been seen in this run, and what is to be done with it.
+    """How often a layer type has been seen in this run, and what to do with operations of this type.
 
     All that can be decided by the type alone is decided when the type is first seen.
     """
@@ -25,7 +25,7 @@ class Tally:
         self.looked_at = False  # may a rule want one of these?
         self.spec: Any = None  # a CaptureSpec, if all of them are kept
         self.ask: Callable[[Any], Any] | None = None  # the predicate that alone decides
-        self.kept_unasked = False  # just as they are, and nobody wants to know
+        self.kept_unasked = False  # are they kept as they are, without asking any rule?
 
 
 #: A value by its type, its number among those and its number among all.
@@ -95,7 +95,7 @@ class Event(NamedTuple):
         return tuple(stack[::-1])
 
     def beside(self, position: int, facts: Facts) -> Event:
-        """The same event for another tensor of it."""
+        """The same event for another of its tensors."""
         return self._replace(position=position, facts=facts)
 
 

@@ -1,4 +1,4 @@
-"""Edits on the light path: of what modules return, and of what operations make."""
+"""Edits on the light path: of results of modules and of operations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ELSEWHERE = "edit that with fastlog.record or log_forward_pass"
 
 
 class LightEdits:
-    """Edits values in every forward pass. A function is asked with the tensor and a `RecordContext`."""
+    """Edits values in every forward pass. A function also gets a `RecordContext`, if it takes two arguments."""
 
     def __init__(self, interventions: Any, model: nn.Module, allow_change: bool) -> None:
         self.requests = checked_requests(interventions)
@@ -75,7 +75,7 @@ class LightEdits:
         return any(kind.predicates() for _, kind in self.of_operations)
 
     def wanted(self, layer_type: str) -> list[tuple[int, Kind]]:
-        """The edits that may mean an operation of this type."""
+        """The edits that may apply to an operation of this type."""
         found = self._wanted.get(layer_type)
         if found is None:
             found = [(number, kind) for number, kind in self.of_operations if kind.answer(Seen(layer_type)) != NO]

@@ -55,7 +55,7 @@ class LightTracer(TorchCalls):
     """Observes the calls of a model: each call of it, from the outside, is a run.
 
     It is told of module calls all the time, and of torch calls only while the model is being called, and only if
-    something depends on them: watching modules alone costs little more than a hook.
+    something depends on them: watching only modules costs little more than a hook.
     """
 
     def __init__(self, model: nn.Module, collector: Collector) -> None:
@@ -168,7 +168,7 @@ class LightTracer(TorchCalls):
             self._changes = None
 
     def _mark_model_tensors(self) -> None:
-        """Parameters and buffers must stay where they are: known before anything is kept, and not earlier."""
+        """Parameters and buffers must not move. The keeper is told so before it keeps anything, and not earlier."""
         self.collector.prepare = None
         parameters = [param for module in self.modules for param in module._parameters.values() if param is not None]
         self.keeper.mark_all_foreign([*parameters, *self.buffers.values()])
@@ -306,7 +306,7 @@ class LightTracer(TorchCalls):
             self._note_parents(list(argument.values()), parents)
 
     def _first_seen(self, tensor: Tensor) -> Name:
-        """A buffer that is used for the first time, or a tensor from elsewhere."""
+        """Name a buffer that is used for the first time, or a tensor from elsewhere."""
         if self.buffers.get(id(tensor)) is tensor:
             return self._count_buffer(tensor)
         collector = self.collector
@@ -340,7 +340,7 @@ class LightTracer(TorchCalls):
         fresh: bool,
         name: Name,
     ) -> Tensor:
-        """Someone may want what a call has made, or edit it."""
+        """A rule may select the result of a call, or an edit may change it."""
         collector = self.collector
         tally, _, total = name
         site = _site() if function.may_be_operator else ()  # which has a say in what it is called
@@ -594,7 +594,7 @@ class LightTracer(TorchCalls):
         if nothing or not self.asked[frame.module]:
             self._pass_by(kind, frame, container)
             return
-        if self.only_modules and dispatch_stack():  # a mode of the model's, which nobody told of
+        if self.only_modules and dispatch_stack():  # one of the model's modes, entered without notice
             self.hide_from_dispatch_modes()
         busy, self.busy = self.busy, True
         try:
