@@ -130,19 +130,22 @@ def constraints(environment: Environment, root: Path) -> list[str]:
 
 def tested(folder: Path, root: Path, before: dict[str, Any] | None) -> dict[str, Any]:
     report = folder / "report.xml"
+    report.unlink(missing_ok=True)  # of an environment that was kept
     python = folder / "venv/bin/python"
     settings = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(root / "src")}
     chosen = [f"--ignore={path}" for path in LEFT_OUT] if before is None else before["failures"]
     options = ["-n", "2", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
     pytest = [python, "-m", "pytest", *options, *chosen]
-    done = subprocess.run(pytest, cwd=root, env=settings, capture_output=True, text=True)
+    output = folder / "output.txt"  # can be watched while the tests run
+    with output.open("w") as lines:
+        subprocess.run(pytest, cwd=root, env=settings, stdout=lines, stderr=subprocess.STDOUT)
+    said = output.read_text()
     if not report.exists():
-        return {"verdict": "failed", "failed": 1, "summary": done.stdout[-500:] + done.stderr[-500:]}
-    (folder / "output.txt").write_text(done.stdout)
+        return {"verdict": "failed", "failed": 1, "summary": said[-1000:]}
     found = {
         **counted(report),
         "python": said_by(python, "--version"),
-        "summary": done.stdout.strip().splitlines()[-1],
+        "summary": said.strip().splitlines()[-1],
         "commit": said_by("git", "-C", root, "describe", "--always", "--dirty"),
         "date": date.today().isoformat(),
     }
