@@ -34,7 +34,7 @@ MATRIX = [
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.versions")
     parser.add_argument("--torch", help="one version of torch")
-    parser.add_argument("--python", default="python3.11", help="the interpreter to try it with")
+    parser.add_argument("--python", default="python3.11", help="the interpreter to try it with, by name or path")
     parser.add_argument("--lowest", action="store_true", help="the oldest dependencies that pyproject.toml names")
     parser.add_argument("--fresh", action="store_true", help="forget what was found before")
     parser.add_argument("--again", action="store_true", help="only what failed before, where something did")

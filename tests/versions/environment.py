@@ -35,7 +35,7 @@ LEFT_OUT = {
 
 @dataclass(frozen=True)
 class Environment:
-    """A version of torch and a Python; `lowest` for the oldest dependencies that pyproject.toml names."""
+    """A version of torch, and a Python by name or path; `lowest`: the oldest dependencies that pyproject.toml names."""
 
     torch: str
     python: str
@@ -43,7 +43,7 @@ class Environment:
 
     @property
     def name(self) -> str:
-        return f"torch {self.torch}, {self.python}" + (", lowest" if self.lowest else "")
+        return f"torch {self.torch}, {Path(self.python).name}" + (", lowest" if self.lowest else "")
 
     @property
     def folder(self) -> Path:
