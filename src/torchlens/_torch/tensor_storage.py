@@ -63,7 +63,21 @@ def references(tensor: Tensor) -> int:
     nobody else does, which is not to be told apart.
     """
     held_by_torch = _torch_holds_what_it_uses() and tensor._use_count() > 1  # type: ignore[attr-defined]
-    return sys.getrefcount(tensor) - 3 - held_by_torch
+    return sys.getrefcount(tensor) - _counted_for_asking() - held_by_torch
+
+
+@lru_cache
+def _counted_for_asking() -> int:
+    """How often something counts that one local variable holds: with Python 3.14, which borrows arguments, less often.
+
+    The calls are those of `references`: a local variable is handed to a function, which hands it to `getrefcount`.
+    """
+
+    def count(thing: object) -> int:
+        return sys.getrefcount(thing)
+
+    held_once = object()
+    return count(held_once)
 
 
 @lru_cache
