@@ -68,11 +68,14 @@ class Changes:
     def is_over(self) -> bool:
         """Has this run ended without undoing its changes?"""
         frame = _frames().get(self._thread)
-        if self._frame is None or frame is None:
+        try:
+            if self._frame is None or frame is None:
+                return frame is None
+            while frame is not None and frame is not self._frame:
+                frame = frame.f_back
             return frame is None
-        while frame is not None and frame is not self._frame:
-            frame = frame.f_back
-        return frame is None
+        finally:
+            del frame  # it may have been called from here, and would keep itself alive
 
 
 def _frames() -> dict[int, FrameType]:
