@@ -99,6 +99,8 @@ def find_statement(code: CodeType | SavedCode, lasti: int) -> Statement:
         return Statement("unknown", code.co_filename, event.line, "")
     if event.converts:
         path = _down_to_operand(path, event)
+    elif len(path) > 1 and isinstance(path[-2], ast.Call) and path[-1] is path[-2].func:
+        path = path[:-1]  # from a function's name to the call
     top, kind = _find_test(path, text) or _find_expression(path, event)
     truth = _first_truth(path[-1], event) if exact else UNDECIDED
     for depth in range(len(path) - 1, top, -1):
@@ -126,7 +128,9 @@ def _read_event(code: CodeType, lasti: int) -> _Event:
     at = instruction_start(code, max(lasti, 0))
     opcode, argument = code.co_code[at : at + 2]
     name = dis.opname[opcode]
-    tests = name in ("TO_BOOL", "UNARY_NOT") or "_IF_" in name
+    # Since 3.14 `any(...)` of a generator is a loop here that asks each value, and the columns are those of `any`.
+    loops = dis.opname[code.co_code[_before(code, at)]] == "FOR_ITER"
+    tests = not loops and (name in ("TO_BOOL", "UNARY_NOT") or "_IF_" in name)
     # Since 3.13 a comparison in a test turns its own result into a bool; bit 4 of the argument says so.
     compares = name == "COMPARE_OP" and PYTHON >= (3, 13) and bool(argument & 16)
     span = _operand_span(code, at) if tests else _span_at(code, at)
@@ -147,13 +151,18 @@ def _operand_span(code: CodeType, at: int) -> SourceSpan | None:
     the whole `a and b`, on 3.11 of some expression or statement nearby. From 3.12 on they serve as a check,
     because since 3.13 the instruction before may be a fused pair, which has the columns of its first half.
     """
-    before = at - 2
-    while before > 0 and dis.opname[code.co_code[before]] in ("CACHE", "COPY", "SWAP", "NOP", "EXTENDED_ARG"):
-        before -= 2
-    own, operand = _span_at(code, at), _span_at(code, max(before, 0))
+    own, operand = _span_at(code, at), _span_at(code, _before(code, at))
     if PYTHON < (3, 12) or (own and operand and _contains(own, operand)):
         return operand
     return own
+
+
+def _before(code: CodeType, at: int) -> int:
+    """Where the instruction before begins, over those that compute nothing."""
+    before = at - 2
+    while before > 0 and dis.opname[code.co_code[before]] in ("CACHE", "COPY", "SWAP", "NOP", "EXTENDED_ARG"):
+        before -= 2
+    return max(before, 0)
 
 
 def _span_at(code: CodeType, at: int) -> SourceSpan | None:
