@@ -217,7 +217,7 @@ def test_samples_that_can_not_be_loaded(tmp_path: Path) -> None:
     for inputs, size in (
         (Holes(), 3),
         (DataLoader(Holes(), batch_size=3), None),
-        (DataLoader(Holes(), 3, num_workers=2), None),
+        (DataLoader(Holes(), 3, num_workers=2, multiprocessing_context="fork"), None),
     ):
         folder = tmp_path / str(id(inputs))
         store = tl.extract(Fragile(), inputs, "add", folder, batch_size=size, shard_rows=3, on_error="skip")
