@@ -303,7 +303,7 @@ def test_grad_mode_is_put_back_everywhere(what: str) -> None:
     log = tl.log_forward_pass(SMALL, torch.rand(2, 2))
     WITHOUT_GRAD[what](log)
     for where in interrupted_everywhere(lambda: WITHOUT_GRAD[what](log), stride=3):
-        assert torch.is_grad_enabled(), where
+        assert torch.is_grad_enabled() and torch._C._is_torch_function_enabled(), where
 
 
 def test_no_context_that_torch_writes_in_python_sets_grad_mode() -> None:

@@ -41,7 +41,9 @@ from .modes import (
     push_mode,
     put_modes,
     remove_modes,
+    torch_function_state,
     without_dispatch_modes,
+    without_torch_function,
 )
 from .module_calls import (
     LIBRARY_FOLDERS,
@@ -169,9 +171,11 @@ __all__ = [
     "storage_address",
     "swap_function",
     "tells_what_is_saved",
+    "torch_function_state",
     "transform_depth",
     "transform_levels",
     "unseen_collectives",
     "unseen_functions",
     "without_dispatch_modes",
+    "without_torch_function",
 ]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from itertools import chain, repeat, starmap
 from typing import Any
 
@@ -18,7 +20,41 @@ from .private_name import LOGGING, missing, private
 without_dispatch_modes = private("torch.utils._python_dispatch._disable_current_modes", instead=nullcontext)
 
 #: Inside this context neither a torch function mode nor a tensor subclass sees what is called.
+#: Since Python 3.14 a signal may fall between its beginning and its body, and then it never ends: for use in a run,
+#: whose own end puts that right.
 no_torch_function = private("torch._C.DisableTorchFunction", part=LOGGING)
+
+
+def _no_torch_function_until_dropped() -> Any:
+    """The same context, which ends also when nobody holds it any more."""
+    scope: Any = private("torch._C._EnableTorchFunction")  # when it is freed, everything is as before
+    set_state = private("torch._C._set_torch_function_state")
+    states = private("torch._C._TorchFunctionState")
+    python: tuple[int, ...] = sys.version_info[:2]
+    if python < (3, 14) or None in (scope, set_state, states):
+        return no_torch_function
+
+    class WithoutTorchFunction(scope):  # type: ignore[misc]
+        def __enter__(self) -> None:
+            super().__enter__()
+            set_state(states.ALL_DISABLED)
+
+    return WithoutTorchFunction
+
+
+#: `no_torch_function` for use outside of a run: slower, and no signal leaves it.
+without_torch_function = _no_torch_function_until_dropped()
+
+
+def torch_function_state() -> Callable[[], None]:
+    """What puts back whether torch functions are seen, in this thread, as it is now."""
+    now = no_torch_function()
+    try:
+        now.__enter__()
+    finally:
+        now.__exit__(None, None, None)
+    return partial(now.__exit__, None, None, None)
+
 
 push_mode = private("torch._C._push_on_torch_function_stack", part=LOGGING)
 pop_mode = private("torch._C._pop_torch_function_stack", part=LOGGING)

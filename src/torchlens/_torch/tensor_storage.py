@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import parameter as _parameter
 
 from .call_state import inference_scope
-from .modes import no_torch_function, without_dispatch_modes
+from .modes import without_dispatch_modes, without_torch_function
 from .private_name import LOGGING, Nothing, never, private
 
 FakeTensor: Any = private("torch._subclasses.fake_tensor.FakeTensor", instead=Nothing)
@@ -83,7 +83,7 @@ def _counted_for_asking() -> int:
 @lru_cache
 def _torch_holds_what_it_uses() -> bool:
     """Does torch hold a Python reference to a tensor that it uses itself, whoever else holds one?"""
-    with no_torch_function(), inference_scope(False):
+    with without_torch_function(), inference_scope(False):
         tensor = torch.empty(1, device="cpu")
         before = sys.getrefcount(tensor)
         view = tensor.view(1)  # which refers to it, but not from Python

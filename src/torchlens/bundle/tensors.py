@@ -28,7 +28,7 @@ from .._torch import (
     jagged_parts,
     make_per_channel_quantized,
     make_per_tensor_quantized,
-    no_torch_function,
+    without_torch_function,
 )
 from ..errors import BundleError
 from .checks import at, each, flag, integer, number, one_of, optional, sizes, text
@@ -202,7 +202,7 @@ def plain_tensor(tensor: Tensor) -> Tensor:
     """The same elements as a plain `torch.Tensor`."""
     if not is_own_kind(tensor):
         return tensor
-    with no_torch_function():
+    with without_torch_function():
         return tensor.detach().as_subclass(Tensor)
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .._torch import UninitializedTensorMixin, grad_scope, inference_scope, no_torch_function, set_grad_enabled
+from .._torch import UninitializedTensorMixin, grad_scope, inference_scope, set_grad_enabled, without_torch_function
 from .changes import Changes
 from .modules import distinct_modules
 
@@ -40,7 +40,7 @@ class BuffersKept:
 
     def make(self) -> None:
         if self._before is None:
-            with no_torch_function(), grad_scope():
+            with without_torch_function(), grad_scope():
                 set_grad_enabled(False)
                 registered = [(module, dict(module._buffers.items())) for _, module in distinct_modules(self._model)]
                 found = {
@@ -50,7 +50,7 @@ class BuffersKept:
 
     def undo(self) -> None:
         registered, kept = self._before or ([], [])
-        with no_torch_function():
+        with without_torch_function():
             for module, buffers in registered:
                 if not isinstance(module, torch.jit.ScriptModule):
                     _register(module._buffers, buffers)

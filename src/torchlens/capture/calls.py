@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
+from threading import get_ident
 from types import MethodType
 from typing import Any
 
@@ -20,6 +21,7 @@ from .._torch import (
     push_dispatch_mode,
     push_mode,
     remove_modes,
+    torch_function_state,
     transform_depth,
 )
 from .containers import flat_tensors
@@ -276,9 +278,12 @@ class Active:
     def __init__(self, tracer: TorchCalls) -> None:
         self.key = (id(tracer), "active")
         self._tracer = tracer
+        self._functions_as_before: Callable[[], None] = lambda: None
+        self._thread = 0
 
     def make(self) -> None:
         remove_modes(_was_put_back)
+        self._functions_as_before, self._thread = torch_function_state(), get_ident()
         self._tracer.prepare()
         for mode in self._tracer.dispatched:
             push_dispatch_mode(mode)
@@ -287,6 +292,8 @@ class Active:
     def undo(self) -> None:
         tracer = self._tracer
         tracer.retire()
+        if get_ident() == self._thread:
+            self._functions_as_before()
         remove_modes(lambda mode: mode is tracer or (isinstance(mode, Watcher) and mode.tracer is tracer))
 
 

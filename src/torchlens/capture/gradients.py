@@ -25,10 +25,10 @@ from torch.utils.hooks import unserializable_hook
 from .._torch import (
     current_backward,
     hook_node_output,
-    no_torch_function,
     saved_for_backward,
     storage_address,
     tells_what_is_saved,
+    without_torch_function,
 )
 from .following import AutogradEdge
 from .records import Trace, Value
@@ -166,7 +166,7 @@ class Gradients:
         return number
 
     def receive(self, outlet: _Outlet, number: int, gradient: Tensor) -> None:
-        with no_torch_function():
+        with without_torch_function():
             # With create_graph=True a gradient has a history of its own, and is never changed.
             kept = gradient if gradient.requires_grad else gradient.detach().clone()
         for index in outlet.indexes:

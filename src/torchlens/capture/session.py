@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-from .._torch import UninitializedTensorMixin, inside_compiled, no_torch_function
+from .._torch import UninitializedTensorMixin, inside_compiled, without_torch_function
 from ..options import Options
 from ..selectors import Modules, qualified
 from . import rng
@@ -94,7 +94,7 @@ def _run(
     trace, origins, error = tracer.trace, tracer.identity.origins, None
     assert origins is not None
     try:
-        with no_torch_function():
+        with without_torch_function():
             for path, tensor in input_tensors(args, kwargs, trace.warnings):
                 tracer.identity.add_input(tensor, path)
             args, kwargs = tracer.told((args, kwargs))

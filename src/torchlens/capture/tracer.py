@@ -29,6 +29,7 @@ from .._torch import (
     no_torch_function,
     storage_address,
     without_dispatch_modes,
+    without_torch_function,
 )
 from ..errors import ArgumentError
 from .calls import NO_SUBCLASS, TENSOR_ONLY, TorchCalls
@@ -683,7 +684,7 @@ class Tracer(TorchCalls):
     def record_output(self, result: Any) -> None:
         """Make an entry for each tensor that the model returned."""
         calls = self.trace.calls
-        with no_torch_function(), self.hidden():
+        with without_torch_function(), self.hidden():
             self.identity.model_tensors.warn_of_unseen_writes()
             entries: dict[int, Value] = {}
             unseen: list[Unseen] = []

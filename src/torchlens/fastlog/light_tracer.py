@@ -23,6 +23,7 @@ from .._torch import (
     has_call_of_its_own,
     inside_compiled,
     no_torch_function,
+    without_torch_function,
 )
 from ..capture.calls import NO_SUBCLASS, TENSOR_ONLY, RunProgress, TorchCalls
 from ..capture.changes import Changes, begin_or_undo
@@ -122,7 +123,7 @@ class LightTracer(TorchCalls):
             self.buffers = {id(b): b for module in self.modules for b in module._buffers.values() if b is not None}
         else:  # nothing is known of any tensor, so that what is kept is copied at once
             self.only_modules = True
-        with no_torch_function():
+        with without_torch_function():
             hidden: list[str] = []
             inputs = input_tensors(list(args), kwargs, hidden)
             self.warnings.update(dict.fromkeys(hidden))
@@ -142,7 +143,7 @@ class LightTracer(TorchCalls):
         # A thread that the model has left running has the old one, which tells it that the run is over.
         self.progress = RunProgress()
         if self.collector.kept > self._kept_before:
-            with no_torch_function():
+            with without_torch_function():
                 give_own_memory(entry[0] for entry in self.known.values())
         self.known.clear()
         self.buffers.clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .._torch import grad_scope, no_torch_function, set_grad_enabled
+from .._torch import grad_scope, set_grad_enabled, without_torch_function
 from ..capture.records import Value
 from ..errors import ArgumentError
 from ..graph.graph import Graph
@@ -17,7 +17,7 @@ def first_not_finite(graph: Graph) -> int | None:
     Masks are made of -inf on purpose. Such a mask counts only where nothing else is found, and it is in the output.
     """
     masks: set[int] = set()
-    with no_torch_function(), grad_scope():
+    with without_torch_function(), grad_scope():
         set_grad_enabled(False)
         for place, value in enumerate(graph.entries):
             if not _is_finite(graph, place, value):

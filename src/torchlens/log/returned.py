@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .._torch import call_with_grad, no_torch_function
+from .._torch import call_with_grad, without_torch_function
 from ..capture.containers import reconstructed
 from ..capture.records import NotRebuilt, Value, facts_of
 from ..errors import ArgumentError
@@ -40,7 +40,7 @@ def place_of(graph: Graph, tensor: Tensor) -> int | None:
     found = next((place for place, value in enumerate(graph.entries) if _is_held(graph, value, tensor)), None)
     if found is not None:
         return found
-    with no_torch_function():
+    with without_torch_function():
         return call_with_grad(False, _equal, graph, tensor)
 
 
