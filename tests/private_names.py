@@ -137,12 +137,23 @@ def hidden(name: str) -> Iterator[None]:
     owner: Any = torch
     for step in owner_name.split(".")[1:]:
         owner = getattr(owner, step)
-    own = getattr(owner, attribute)
-    delattr(owner, attribute)
+    own = vars(owner).get(attribute)
+    if own is None:  # of a class above
+        setattr(owner, attribute, NotThere())
+    else:
+        delattr(owner, attribute)
     try:
         yield
     finally:
-        setattr(owner, attribute, own)
+        if own is None:
+            delattr(owner, attribute)
+        else:
+            setattr(owner, attribute, own)
+
+
+class NotThere:
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        raise AttributeError
 
 
 def tried(name: str) -> dict[str, str]:

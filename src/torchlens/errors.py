@@ -30,6 +30,7 @@ from inspect import signature
 from typing import ParamSpec, TypeVar
 
 _PACKAGE = os.path.dirname(__file__) + os.sep
+_COMPILER = os.sep + os.path.join("torch", "_dynamo", "")  # torch 2.4 has frames of it between ours
 
 
 class TorchLensError(Exception):
@@ -98,9 +99,13 @@ class DrawingWarning(UserWarning):
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the line of the caller's own code that led here, the first outside of this package."""
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and _is_not_the_users(frame.f_code.co_filename):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
+
+
+def _is_not_the_users(file: str) -> bool:
+    return file.startswith(_PACKAGE) or _COMPILER in file
 
 
 P = ParamSpec("P")

@@ -334,7 +334,7 @@ def test_a_full_disk(scenario: str, limit: int, tmp_path: Path) -> None:
     assert all(op.activation is not None for op in recovered)
 
 
-def broken(*args: Any) -> None:
+def broken(*args: Any, **kwargs: Any) -> None:
     raise OSError(errno.EIO, "the disk is broken")
 
 
@@ -347,7 +347,7 @@ def test_what_is_replaced_stays_until_the_new_is_on_the_disk(tmp_path: Path, mon
     assert tl.load(tmp_path / "log").model_name == "ReLU"
 
 
-@pytest.mark.parametrize("where", ["os.replace", "torchlens.bundle.save.write_file", "os.mkdir"])
+@pytest.mark.parametrize("where", ["os.replace", "torchlens.bundle.save.write_file", "pathlib.Path.mkdir"])
 def test_the_first_error_is_the_one_that_is_told(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever fails, from making the folder to the last file: no other error comes on top of it."""
     monkeypatch.setattr(where, broken)

@@ -19,6 +19,14 @@ set_grad_enabled = private("torch._C._set_grad_enabled", instead=torch.set_grad_
 inference_scope = private("torch._C._InferenceMode", instead=torch.inference_mode)
 
 
+def default_device() -> torch.device:
+    """Where a tensor is made if nobody says where. Torch 2.4 can't tell after `torch.set_default_device(None)`."""
+    try:
+        return torch.get_default_device()
+    except AttributeError:
+        return torch.device("cpu")
+
+
 def grad_scope() -> Any:
     """A context in which grad mode may be set: when it ends, that is as before.
 

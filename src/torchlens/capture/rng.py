@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from .._torch import ACCELERATORS, others_accelerator
+from .._torch import ACCELERATORS, default_device, others_accelerator
 from .changes import between
 
 T = TypeVar("T")
@@ -122,7 +122,7 @@ def _device_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> torch.device:
     for argument in (*args, *kwargs.values()):
         if isinstance(argument, torch.Tensor):
             return argument.device
-    return torch.get_default_device()
+    return default_device()
 
 
 def _is_in_use(kind: str) -> bool:
