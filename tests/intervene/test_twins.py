@@ -13,8 +13,8 @@ import torch
 from tests.capture.test_tracer import told
 from tests.models import Case, probed
 from tests.test_oracle import RUNS, Run, assert_same, prepared, surroundings
-from torch import Tensor
-from torch.utils._pytree import tree_map_only
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
 import torchlens as tl
 from torchlens.capture.functions import ALIAS_UPDATE, EDIT, IMPLICIT_VIEW, UNEDITED, UNWRAP, WRAP
@@ -215,11 +215,15 @@ def hooked(case: Case, mode: str, address: str, position: int) -> Run:
     def hook(module: Any, args: Any, result: Any) -> Any:
         seen: list[Tensor] = []
 
-        def one_halved(tensor: Tensor) -> Tensor:
-            seen.append(tensor)
-            return halved(tensor) if len(seen) - 1 == position else tensor
+        def one_halved(part: Any) -> Any:
+            if isinstance(part, nn.utils.rnn.PackedSequence):  # with torch 2.4 not taken apart by `tree_map`
+                return type(part)(*map(one_halved, part))
+            if not isinstance(part, Tensor):
+                return part
+            seen.append(part)
+            return halved(part) if len(seen) - 1 == position else part
 
-        return tree_map_only(Tensor, one_halved, result)
+        return tree_map(one_halved, result)
 
     run = prepared(case, mode)
     handle = run.model.get_submodule(address).register_forward_hook(hook)
