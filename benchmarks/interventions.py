@@ -141,10 +141,11 @@ def main() -> None:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 15
     torch.set_num_threads(1)
     print(f"torch {torch.__version__}, {os.cpu_count()} processors, {rounds} rounds; {load()}")
-    for width in (64, 256):
+    for width in (64, 256, 768):  # the last is that of GPT-2
         print(f"{LAYERS} layers of width {width}, {POSITIONS} positions", flush=True)
         edits(width, rounds)
-        sweeps(width, max(3, rounds // 3))
+        if width < 768:
+            sweeps(width, max(3, rounds // 3))
     print(load())
 
 
