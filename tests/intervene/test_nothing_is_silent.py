@@ -520,3 +520,34 @@ def test_a_shape_that_would_be_another() -> None:
     run = stacking.Stacked(base.graph, [value for value in base.graph.trace.values if value.role == "output"])
     with pytest.raises(tl.DivergenceError, match="shape"):
         run.outputs({base["input_1"]._value: torch.zeros(3, 4, 5)})
+
+
+def test_what_an_edit_put_there_is_no_operation_to_be_edited() -> None:
+    """The identity's caller gets a value of its own, which a predicate for all operations does not mean."""
+
+    class Returns(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.same = nn.Identity()
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = x * 2
+            return y + self.same(y)
+
+    edits = {"same": E.add(1), (lambda op: True): E.add(10)}
+    log = tl.log_forward_pass(Returns(), torch.ones(3), interventions=edits)
+    y = (1 + 10) * 2 + 10  # the input and what the model returns are edited, too
+    assert log.output.tolist() == [y + (y + 1) + 10 + 10] * 3
+
+
+def test_an_edit_of_a_view_that_changes_nothing_leaves_it_a_view() -> None:
+    class Views(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            y = x * 2
+            y.view(-1).add_(1)
+            return y * 1
+
+    x = torch.rand(2, 3)
+    with torch.no_grad(), pytest.warns(tl.FidelityWarning, match="changed no element"):
+        log = tl.log_forward_pass(Views(), x, interventions={"view": E.scale(1)})
+    assert torch.equal(log.output, x * 2 + 1)
