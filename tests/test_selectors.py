@@ -519,3 +519,17 @@ def test_a_new_kind_is_known_everywhere_once_the_folder_knows_it(
     assert [r.label for r in recorder.recording] == expected
     one: Any = Between(4, 5)
     assert full[one].label == "softmax_1_4" and torch.equal(tl.pluck(model, X, one), full[4].activation)
+
+
+def test_an_output_before_a_constant_that_is_returned_too() -> None:
+    class Returns(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.constant = torch.ones(2)
+
+        def forward(self, x: Tensor) -> dict[str, Tensor]:
+            return {"first": x * 2, "constant": self.constant, "last": x * 3}
+
+    log = tl.log_forward_pass(Returns(), torch.rand(2))
+    assert [log[key].label for key in ("first", "constant", "last")] == log.output_layers
+    assert log.validate()

@@ -94,11 +94,13 @@ class Word(Kind):
 
     @staticmethod
     def _outputs(graph: KnownGraph) -> Iterable[int]:
-        """The places of the model's outputs, which come last."""
+        """The places of the model's outputs: after its last call, with constants in between that it returned."""
         for place in range(len(graph.entries) - 1, -1, -1):
-            if graph.entries[place].role != "output":
+            value = graph.entries[place]
+            if value.role == "output":
+                yield place
+            elif value.call >= 0 and graph.trace.calls[value.call].function.func is not None:
                 return
-            yield place
 
     def _refuse_both(self, graph: KnownGraph, outputs: set[int]) -> None:
         labels = [label for label in graph.layer_labels if self.name in label]
