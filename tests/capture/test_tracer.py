@@ -1,4 +1,4 @@
-"""A call of the common kind is recorded in one piece, any other in several: both ways leave the same trace."""
+"""What calls leave in a trace: values that are written to, swapped, seen through views."""
 
 from __future__ import annotations
 
@@ -7,28 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.models import Case
-from tests.test_oracle import RUNS, content, logged_run
+from tests.test_oracle import content
 from torch import Tensor, nn
 
 import torchlens as tl
 from torchlens._torch import UninitializedTensorMixin
 from torchlens.capture.naming import frames, is_library_code
 from torchlens.capture.records import Site, Trace, Value
-from torchlens.capture.tracer import Tracer
-
-
-def in_several(tracer: Tracer, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-    return tracer.treat(func, types, args, kwargs or {})
-
-
-@pytest.mark.parametrize(("case", "mode"), [run for run in RUNS if run.values[0].repeatable])
-def test_both_ways_leave_the_same_trace(case: Case, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
-    for way in (Tracer.__torch_function__, in_several):
-        monkeypatch.setattr(Tracer, "__torch_function__", way)
-        found.append(told(logged_run(case, mode).log._trace))
-    assert found[0] == found[1]
 
 
 def told(trace: Trace) -> dict[str, list[Any]]:

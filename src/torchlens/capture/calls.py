@@ -47,6 +47,8 @@ class RunProgress:
 class TorchCalls(TorchFunctionMode):
     """While active, receives every torch call of this thread. Subclasses define `_record`."""
 
+    __slots__ = ("busy", "forward_due", "others")  # for hot.c; all other attributes are in `__dict__`
+
     only_modules = False  # is it told of module calls only, without being an active mode?
     retired = False  # is its capture over? Then it lets every call pass
 

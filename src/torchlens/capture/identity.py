@@ -55,6 +55,12 @@ class _Inner(NamedTuple):
 class Identity:
     """Maps every tensor of a forward pass to its latest value."""
 
+    __slots__ = (
+        "_facts", "aliases", "below", "bound", "exports", "exposed", "foreign", "grad_fns_to_read", "inner", "keeper",
+        "keeping", "live", "model_tensors", "observers", "origins", "shared", "synthesize", "trace", "unedited",
+        "untold", "unversioned", "unwritten_params", "watchful", "writes",
+    )  # fmt: skip
+
     def __init__(
         self,
         trace: Trace,
@@ -65,7 +71,7 @@ class Identity:
     ) -> None:
         self.trace = trace
         self.keeping = trace.values_kept
-        self.keeper = keeper
+        self.keeper, self.foreign = keeper, keeper.foreign
         self.observers = observers
         self.untold: list[tuple[Value, Tensor]] | None = [] if observers else None  # new values, to tell them of
         self.grad_fns_to_read = MOST_GRAD_FNS

@@ -14,7 +14,7 @@ from torch.nn import Parameter
 from .._torch import UninitializedTensorMixin, inside_compiled, without_torch_function
 from ..options import Options
 from ..selectors import Modules, qualified
-from . import rng
+from . import native, rng
 from .calls import TorchCalls
 from .changes import Changes, between
 from .choose import Chooser
@@ -30,6 +30,8 @@ from .origins import Origins
 from .records import ModuleInfo, TensorInfo, Trace
 from .surroundings import captured
 from .tracer import Tracer
+
+native.use_if_wanted()
 
 #: Makes a named tuple of a tuple, in a third of the time that its class takes: there are hundreds of them in a model.
 _new_info = tuple.__new__

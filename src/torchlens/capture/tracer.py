@@ -14,26 +14,21 @@ from sys import _getframe
 from time import perf_counter_ns
 from types import FrameType
 from typing import Any
-from weakref import ref
 
 from torch import Tensor, is_grad_enabled, is_inference_mode_enabled, nn
-from torch.nn import Parameter
 
 from .._torch import (
     MODULE_CALL,
     MODULE_CALL_INSIDE,
     any_autocast,
     autocast_state,
-    is_zero_tensor,
-    lazy_copy,
     no_torch_function,
-    storage_address,
     without_dispatch_modes,
     without_torch_function,
 )
 from ..errors import ArgumentError
-from .calls import NO_SUBCLASS, TENSOR_ONLY, TorchCalls
-from .containers import PLAIN, Unseen, all_plain, flat_tensors, put_in, rebuild, reconstructed, tensors_in
+from .calls import NO_SUBCLASS, TorchCalls
+from .containers import PLAIN, Unseen, flat_tensors, put_in, rebuild, reconstructed, tensors_in
 from .functions import EDIT, OUTPUT, RAISED, Function, known_function
 from .identity import Identity
 from .keeping import Keeper
@@ -60,9 +55,9 @@ from .tensor_memory import UNVERSIONED
 #: Placeholder for a tensor that `Identity.live` has no entry for.
 _UNKNOWN: tuple[Any, Any, int] = (lambda: None, None, UNVERSIONED)
 
-_NO_STATE: tuple[Any, ...] = (False, False, ())
-_WITH_GRAD: tuple[Any, ...] = (True, False, ())
-_INFERENCE: tuple[Any, ...] = (False, True, ())
+NO_STATE: tuple[Any, ...] = (False, False, ())
+WITH_GRAD: tuple[Any, ...] = (True, False, ())
+INFERENCE: tuple[Any, ...] = (False, True, ())
 
 #: Why a module can't be edited there.
 _IN_A_TRANSFORM = (
@@ -71,8 +66,6 @@ _IN_A_TRANSFORM = (
 )
 
 #: Makes a `Call` of a tuple, in a third of the time that `Call(...)` takes; the others make objects without content.
-_new_record = tuple.__new__
-_new_value = Value.__new__
 _new_module_call = ModuleCall.__new__
 
 #: What is known of a call before it runs: its arguments and keyword arguments, with values in place of tensors; the
@@ -82,6 +75,12 @@ _Before = tuple[Any, Any, tuple[Tensor, ...], tuple[Value, ...], "Tensor | None"
 
 class Tracer(TorchCalls):
     """While active, appends every torch call of this thread to a `Trace`."""
+
+    # What hot.c reads and writes.
+    __slots__ = (
+        "_told_calls", "call_counts", "calls", "identity", "last", "module_call", "module_calls", "module_numbers",
+        "observers", "values",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -93,6 +92,7 @@ class Tracer(TorchCalls):
     ) -> None:
         super().__init__()
         self.trace = trace
+        self.calls, self.values, self.module_calls = trace.calls, trace.values, trace.module_calls
         self.observers = observers
         self._told_calls = tuple([observer for observer in observers if not observer.only_modules])
         asked = [observer.modules_asked for observer in observers]
@@ -119,132 +119,12 @@ class Tracer(TorchCalls):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Record the common kind of call: it draws no random numbers, returns one plain tensor, and overwrites at most
-        its first argument.
-
-        Large kernels evict the processor's caches, so every function and object that is touched here costs a cache
-        miss. That is why the steps are written out in one piece; `treat` does the same for all kinds of calls.
-        """
-        # 1. Calls of any other kind are passed on to `treat`; metadata queries such as `x.shape` just run.
-        function, identity = known_function(func), self.identity
-        if (
-            (types and types != TENSOR_ONLY)
-            or function is None
-            or not (function.simple or (function.in_place and args and type(args[0]) is Tensor))
-            or identity.watchful
-            or (kwargs and "out" in kwargs)
-            or (function.switch is not None and function.is_on(args, kwargs or NO_KWARGS))
-        ):
-            if function is not None and function.is_metadata_query and not self.others and types in NO_SUBCLASS:
-                return func(*args, **kwargs) if kwargs else func(*args)
-            return self.treat(func, types, args, kwargs or NO_KWARGS)
-        self.busy = True
-        try:
-            # 2. Arguments: each tensor is replaced by the value that it holds now.
-            live = identity.live
-            target = args[0] if function.in_place else None
-            stored: list[Any] = []
-            for argument in args:
-                kind = type(argument)
-                if kind is Tensor:
-                    reference, value, version = live.get(id(argument), _UNKNOWN)
-                    if reference() is not argument or version < 0 or argument._version != version:
-                        value = identity.value_of(argument)
-                    stored.append(value)
-                elif kind in PLAIN or (kind is tuple and all_plain(argument)):
-                    stored.append(argument)
-                elif kind is Parameter:
-                    stored.append(identity.unwritten_params.get(id(argument)) or identity.value_of(argument))
-                else:
-                    stored.append(self._stored(argument))
-            stored_args = tuple(stored)
-            if not kwargs:
-                stored_kwargs = NO_KWARGS
-            else:
-                stored_kwargs = dict(kwargs) if all_plain(kwargs.values()) else self._stored_kwargs(kwargs)
-            # 3. Before the call: observers may replace arguments; a tensor about to be overwritten is kept first.
-            telling = self._told_calls and self._is_asked_of(function)
-            if telling:
-                args, kwargs = self._before_call(function, args, kwargs or NO_KWARGS, (stored_args, stored_kwargs))
-                target = args[0] if function.in_place else None
-            memory = identity.before_write(target) if target is not None else None
-            state = _state() if is_grad_enabled() or any_autocast() or is_inference_mode_enabled() else _NO_STATE
-
-            # 4. The call itself, timed.
-            start = perf_counter_ns()
-            try:
-                result = func(*args, **kwargs) if kwargs else func(*args)
-            except Exception:
-                begun = ((), ()) if target is None else ((target,), stored_args[:1])
-                before = (stored_args, stored_kwargs, *begun, None, state)
-                self._after_failure(function, args, kwargs or NO_KWARGS, before, frames_above(1))
-                raise
-            time = perf_counter_ns() - start
-
-            # 5. The call site: code objects and instructions, up to the enclosing module call.
-            frame: FrameType | None = _getframe(1)
-            site: Site = ()
-            while frame is not None and (code := frame.f_code) is not MODULE_BOUNDARY:
-                site += (code, frame.f_lasti)
-                frame = frame.f_back
-            # 6. A result that is not one plain tensor in memory of its own is recorded by `_after`.
-            overwritten = () if target is None else stored_args[:1]
-            shares = identity.shared and not function.fresh  # memory with others, perhaps
-            if type(result) is not Tensor or (target is not None and result is not target) or shares:
-                self.forget_last()
-                with no_torch_function():
-                    written = () if target is None else (target,)
-                    before = (stored_args, stored_kwargs, written, overwritten, None, state)
-                    return self._after(function, args, kwargs or NO_KWARGS, before, result, time, site)
-
-            # 7. The result becomes a new value, kept as a lazy (copy-on-write) copy.
-            trace = self.trace
-            calls, values = trace.calls, trace.values
-            value = _new_value(Value)
-            value.index, value.role, value.call = len(values), "op", len(calls)
-            value.position = value.address = value.transformed = value.grad_fn = value._facts = None
-            fresh = function.fresh
-            if not (fresh and state is _NO_STATE) and result.requires_grad:
-                value.grad_fn = identity.grad_fn_of(result)
-            if not identity.keeping:
-                value.kept = None
-            elif state is not _NO_STATE or result.is_quantized or not (result.is_cpu or result.is_cuda):
-                value.kept = identity.keeper.keep(result, fresh)
-            else:  # as `Keeper.keep`, for what has no history
-                try:
-                    if not fresh and (  # a view, perhaps of foreign memory, perhaps of its negative
-                        storage_address(result) in identity.keeper.foreign
-                        or result.is_conj()
-                        or result.is_neg()
-                        or is_zero_tensor(result)
-                    ):
-                        value.kept = identity.keeper.keep(result)
-                    else:
-                        value.kept = lazy_copy(result)
-                except RuntimeError:  # sparse, nested
-                    value.kept = identity.keeper.keep(result)
-            if value.kept is None:
-                value._facts = identity.facts_of(result)
-            values.append(value)
-            # 8. From now on this tensor stands for that value, as long as its memory has this version.
-            try:
-                version = result._version
-            except RuntimeError:
-                version = UNVERSIONED
-            self.last = live[id(result)] = entry = (ref(result), value, version)
-            identity.bound.append(entry)
-            if target is not None:
-                value.address = stored_args[0].address
-                identity.after_write(target, value, False, memory)
-            # 9. The record is appended. Observers are told, and may answer with another tensor for the caller.
-            place = self.module_call
-            fields = (function, stored_args, stored_kwargs, (value,), overwritten, place, site, time, None, state)
-            calls.append(_new_record(Call, fields))
-            if telling:
-                return self.told(result, value)
-            return result
-        finally:
-            self.busy = False
+        """Every torch call of the model arrives here. Where hot.c could be compiled, calls of the common kind do not:
+        it records these itself, as `_record` would."""
+        function = known_function(func)
+        if function is not None and function.is_metadata_query and not self.others and types in NO_SUBCLASS:
+            return func(*args, **kwargs) if kwargs else func(*args)
+        return self.treat(func, types, args, kwargs or NO_KWARGS)
 
     def hide_from_dispatch_modes(self) -> None:
         self.identity.watchful = True
@@ -297,7 +177,7 @@ class Tracer(TorchCalls):
             identity.before_memory_access(function, args[0] if args else kwargs.get("input"))
         draws = function.random and function.is_on(args, kwargs)
         rng = drawn_from(args, kwargs).get_state() if draws else None
-        return args, kwargs, (stored_args, stored_kwargs, written, overwritten, rng, _state())
+        return args, kwargs, (stored_args, stored_kwargs, written, overwritten, rng, state_now())
 
     def _after(
         self,
@@ -340,6 +220,12 @@ class Tracer(TorchCalls):
         elif function.reads:
             self._read(function, (*stored_args, *stored_kwargs.values()), result, site)
         return result
+
+    def _after_uncommon(self, *call: Any) -> Any:
+        """As `_after`, for hot.c: a call of the common kind has returned something else than one plain tensor."""
+        self.forget_last()
+        with no_torch_function():
+            return self._after(*call)
 
     # ---- what others ask and tell --------------------------------------------------------------------------
 
@@ -422,7 +308,9 @@ class Tracer(TorchCalls):
     def _stored(self, argument: Any) -> Any:
         """The argument with values in place of tensors."""
         if isinstance(argument, Tensor):
-            return self.identity.value_of(argument)
+            identity = self.identity
+            unwritten = None if identity.watchful else identity.unwritten_params.get(id(argument))
+            return unwritten or identity.value_of(argument)
         if type(argument) in PLAIN:
             return argument
         return rebuild(argument, self._stored)
@@ -493,7 +381,7 @@ class Tracer(TorchCalls):
         calls = self.trace.calls
         value = self.identity.new_value(tensor, role, len(calls), address=address)
         site = frames_above(4)
-        calls.append(Call(function, args, kwargs, (value,), (), self.module_call, site, 0, None, _NO_STATE))
+        calls.append(Call(function, args, kwargs, (value,), (), self.module_call, site, 0, None, NO_STATE))
         self.tell()
         return value
 
@@ -691,7 +579,7 @@ class Tracer(TorchCalls):
             for path, tensor in tensors_in(result, unseen):
                 origin = self.identity.value_of(tensor)
                 value = self.identity.add_output(tensor, origin, len(calls), path)
-                calls.append(Call(OUTPUT, (origin,), NO_KWARGS, (value,), (), -1, (), 0, None, _NO_STATE))
+                calls.append(Call(OUTPUT, (origin,), NO_KWARGS, (value,), (), -1, (), 0, None, NO_STATE))
                 self.tell()
                 entries.setdefault(id(tensor), value)
             self.trace.warnings += [
@@ -719,10 +607,10 @@ def frames_above(depth: int) -> Site:
     return pairs
 
 
-def _state() -> tuple[Any, ...]:
+def state_now() -> tuple[Any, ...]:
     """Grad enabled, inference mode, autocast."""
     if any_autocast():
         return (is_grad_enabled(), is_inference_mode_enabled(), autocast_state())
     if is_grad_enabled():
-        return _WITH_GRAD
-    return _INFERENCE if is_inference_mode_enabled() else _NO_STATE
+        return WITH_GRAD
+    return INFERENCE if is_inference_mode_enabled() else NO_STATE

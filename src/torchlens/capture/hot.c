@@ -1,0 +1,775 @@
+/* The hot path in C: a torch call of the common kind is recorded here as `Tracer._record` records any kind of call.
+ *
+ * A call is common if it draws no random numbers, returns one plain tensor, and overwrites at most its first argument.
+ * `record` below is `Tracer.__torch_function__` wherever this file could be compiled; `enter_module` and `leave_module`
+ * do the same for the common call of a module, which takes or returns the tensor that the last torch call returned.
+ * What is not common they hand to the methods that are written in Python, and so they do with every rare case within a
+ * common call. A test runs each tiny model both ways and compares the traces.
+ *
+ * Only CPython's API is used, nothing of torch's: a tensor is asked by calling what Python calls, the getters of its
+ * class. All classes are Python's own. Their slots are read and written in place, at the offsets that their member
+ * descriptors tell (SLOTS, below).
+ */
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+/* ---- what Python gives: see `configure` ------------------------------------------------------------------------- */
+
+static PyObject *record_in_python, *enter_in_python, *leave_in_python; /* the methods as they are written in Python */
+static PyObject *Tensor, *Parameter, *Value, *Call, *ModuleCall, *MODULE_CALL, *MODULE_CALL_INSIDE;
+static PyObject *KNOWN, *PLAIN, *NO_KWARGS, *NO_STATE, *WITH_GRAD, *INFERENCE, *UNVERSIONED;
+static PyObject *is_grad_enabled, *is_inference_mode_enabled, *any_autocast, *state_with_autocast, *set_grad_enabled;
+static PyObject *lazy_copy, *storage_address, *is_zero_tensor, *is_conj, *is_neg, *perf_counter_ns, *MODULE_BOUNDARY;
+static PyObject *version_getter, *requires_grad_getter, *is_quantized_getter, *is_cpu_getter, *is_cuda_getter;
+
+#define OBJECT(name) {#name, &name}
+static const struct { const char *name; PyObject **place; } OBJECTS[] = {
+    OBJECT(record_in_python), OBJECT(enter_in_python), OBJECT(leave_in_python), OBJECT(ModuleCall),
+    OBJECT(MODULE_CALL), OBJECT(MODULE_CALL_INSIDE), OBJECT(Tensor), OBJECT(Parameter), OBJECT(Value), OBJECT(Call), OBJECT(KNOWN), OBJECT(PLAIN),
+    OBJECT(NO_KWARGS), OBJECT(NO_STATE), OBJECT(WITH_GRAD), OBJECT(INFERENCE), OBJECT(UNVERSIONED), OBJECT(is_grad_enabled),
+    OBJECT(is_inference_mode_enabled), OBJECT(any_autocast), OBJECT(state_with_autocast), OBJECT(set_grad_enabled),
+    OBJECT(lazy_copy), OBJECT(storage_address), OBJECT(is_zero_tensor), OBJECT(is_conj), OBJECT(is_neg),
+    OBJECT(perf_counter_ns), OBJECT(MODULE_BOUNDARY), OBJECT(version_getter), OBJECT(requires_grad_getter),
+    OBJECT(is_quantized_getter), OBJECT(is_cpu_getter), OBJECT(is_cuda_getter),
+};
+
+static Py_ssize_t function_simple, function_in_place, function_fresh, function_switch, function_is_metadata_query;
+static Py_ssize_t tracer_busy, tracer_others, tracer_identity, tracer_calls, tracer_values, tracer_module_call;
+static Py_ssize_t tracer_last, tracer_told_calls, tracer_observers, tracer_module_calls, tracer_module_numbers;
+static Py_ssize_t tracer_call_counts, tracer_forward_due;
+static Py_ssize_t module_module, module_number, module_parent, module_site, module_start, module_stop, module_entered;
+static Py_ssize_t module_exited;
+static Py_ssize_t identity_live, identity_bound, identity_unwritten_params, identity_foreign, identity_shared;
+static Py_ssize_t identity_keeping, identity_keeper, identity_watchful;
+static Py_ssize_t value_index, value_role, value_call, value_position, value_address, value_transformed, value_grad_fn;
+static Py_ssize_t value_facts, value_kept;
+
+static const struct { const char *owner, *name; Py_ssize_t *offset; } SLOTS[] = {
+    {"Function", "simple", &function_simple}, {"Function", "in_place", &function_in_place},
+    {"Function", "fresh", &function_fresh}, {"Function", "switch", &function_switch},
+    {"Function", "is_metadata_query", &function_is_metadata_query},
+    {"Tracer", "busy", &tracer_busy}, {"Tracer", "others", &tracer_others}, {"Tracer", "identity", &tracer_identity},
+    {"Tracer", "calls", &tracer_calls}, {"Tracer", "values", &tracer_values},
+    {"Tracer", "module_call", &tracer_module_call}, {"Tracer", "last", &tracer_last},
+    {"Tracer", "_told_calls", &tracer_told_calls}, {"Tracer", "observers", &tracer_observers},
+    {"Tracer", "module_calls", &tracer_module_calls}, {"Tracer", "module_numbers", &tracer_module_numbers},
+    {"Tracer", "call_counts", &tracer_call_counts}, {"Tracer", "forward_due", &tracer_forward_due},
+    {"ModuleCall", "module", &module_module}, {"ModuleCall", "number", &module_number},
+    {"ModuleCall", "parent", &module_parent}, {"ModuleCall", "site", &module_site},
+    {"ModuleCall", "start", &module_start}, {"ModuleCall", "stop", &module_stop},
+    {"ModuleCall", "entered", &module_entered}, {"ModuleCall", "exited", &module_exited},
+    {"Identity", "live", &identity_live}, {"Identity", "bound", &identity_bound},
+    {"Identity", "unwritten_params", &identity_unwritten_params}, {"Identity", "foreign", &identity_foreign},
+    {"Identity", "shared", &identity_shared}, {"Identity", "keeping", &identity_keeping},
+    {"Identity", "keeper", &identity_keeper}, {"Identity", "watchful", &identity_watchful},
+    {"Value", "index", &value_index}, {"Value", "role", &value_role}, {"Value", "call", &value_call},
+    {"Value", "position", &value_position}, {"Value", "address", &value_address},
+    {"Value", "transformed", &value_transformed}, {"Value", "grad_fn", &value_grad_fn},
+    {"Value", "_facts", &value_facts}, {"Value", "kept", &value_kept},
+};
+
+#define SLOT(object, offset) (*(PyObject **)((char *)(object) + (offset)))
+
+/* Names of methods and arguments, made once. */
+static PyObject *name_out, *name_op, *name_stored, *name_value_of, *name_grad_fn_of, *name_facts_of;
+static PyObject *name_keep, *name_before_write, *name_after_write, *name_is_asked_of, *name_before_call, *name_told;
+static PyObject *name_after_failure, *name_after_uncommon;
+
+static const struct { const char *text; PyObject **place; } NAMES[] = {
+    {"out", &name_out}, {"op", &name_op}, {"_stored", &name_stored},
+    {"value_of", &name_value_of}, {"grad_fn_of", &name_grad_fn_of}, {"facts_of", &name_facts_of}, {"keep", &name_keep},
+    {"before_write", &name_before_write}, {"after_write", &name_after_write}, {"_is_asked_of", &name_is_asked_of},
+    {"_before_call", &name_before_call}, {"told", &name_told}, {"_after_failure", &name_after_failure},
+    {"_after_uncommon", &name_after_uncommon},
+};
+
+/* ---- small steps ------------------------------------------------------------------------------------------------ */
+
+static void put(PyObject *object, Py_ssize_t offset, PyObject *value) /* takes the reference */
+{
+    PyObject *before = SLOT(object, offset);
+    SLOT(object, offset) = value;
+    Py_XDECREF(before);
+}
+
+/* Is an answer true? Takes the reference; -1 if there is none, because something was raised. */
+static int is_true(PyObject *answer)
+{
+    if (answer == NULL) return -1;
+    int is = answer == Py_True ? 1 : answer == Py_False || answer == Py_None ? 0 : PyObject_IsTrue(answer);
+    Py_DECREF(answer);
+    return is;
+}
+
+static int ask(PyObject *function) { return is_true(PyObject_CallNoArgs(function)); }
+static int ask_of(PyObject *function, PyObject *tensor) { return is_true(PyObject_CallOneArg(function, tensor)); }
+
+/* An attribute of a tensor, through the getter that its class has for it. */
+static PyObject *get(PyObject *getter, PyObject *tensor)
+{
+    PyGetSetDef *attribute = ((PyGetSetDescrObject *)getter)->d_getset;
+    return attribute->get(tensor, attribute->closure);
+}
+
+/* Is what a weak reference refers to this object? */
+static int refers_to(PyObject *reference, PyObject *object)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    PyObject *referent;
+    if (PyWeakref_GetRef(reference, &referent) <= 0) return 0;
+    Py_DECREF(referent);
+    return referent == object;
+#else
+    return PyWeakref_GET_OBJECT(reference) == object;
+#endif
+}
+
+static int is_plain(PyObject *argument)
+{
+    PyTypeObject *kind = Py_TYPE(argument);
+    if (kind == &PyLong_Type || kind == &PyFloat_Type || kind == &PyBool_Type || argument == Py_None) return 1;
+    return PySet_Contains(PLAIN, (PyObject *)kind);
+}
+
+/* As `all_plain` in containers.py, for a tuple. */
+static int all_plain(PyObject *tuple)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
+        PyObject *member = PyTuple_GET_ITEM(tuple, i);
+        int plain;
+        if (PySlice_Check(member)) {
+            PySliceObject *slice = (PySliceObject *)member;
+            plain = is_plain(slice->start);
+            if (plain > 0) plain = is_plain(slice->stop);
+            if (plain > 0) plain = is_plain(slice->step);
+        } else plain = is_plain(member);
+        if (plain <= 0) return plain;
+    }
+    return 1;
+}
+
+static PyObject *code_of(PyFrameObject *frame) /* borrowed: the frame has it */
+{
+    PyObject *code = (PyObject *)PyFrame_GetCode(frame);
+    Py_DECREF(code);
+    return code;
+}
+
+/* The next frame outwards. Takes the reference to this one, gives one to that, or NULL. */
+static PyFrameObject *outer_frame(PyFrameObject *frame)
+{
+    PyFrameObject *outer = PyFrame_GetBack(frame);
+    Py_DECREF(frame);
+    return outer;
+}
+
+/* The frames from this one outwards, up to the enclosing module call: (code, instruction, code, instruction, ...).
+ * `of_module`: without those that every call of a module has. */
+static PyObject *site_from(PyFrameObject *innermost, int of_module)
+{
+    PyObject *pairs = NULL;
+    for (int counting = 1; counting >= 0; counting--) { /* first how many there are, then which */
+        PyFrameObject *frame = (PyFrameObject *)Py_XNewRef((PyObject *)innermost);
+        Py_ssize_t at = 0;
+        for (PyObject *code; frame != NULL && (code = code_of(frame)) != MODULE_BOUNDARY; frame = outer_frame(frame)) {
+            if (of_module && (code == MODULE_CALL || code == MODULE_CALL_INSIDE)) continue;
+            if (!counting) {
+#if PY_VERSION_HEX >= 0x030B0000
+                PyObject *instruction = PyLong_FromLong(PyFrame_GetLasti(frame));
+#else
+                PyObject *instruction = PyObject_GetAttrString((PyObject *)frame, "f_lasti");
+#endif
+                if (instruction == NULL) {
+                    Py_DECREF(frame);
+                    Py_DECREF(pairs);
+                    return NULL;
+                }
+                PyTuple_SET_ITEM(pairs, at, Py_NewRef(code));
+                PyTuple_SET_ITEM(pairs, at + 1, instruction);
+            }
+            at += 2;
+        }
+        Py_XDECREF(frame);
+        if (counting && (pairs = PyTuple_New(at)) == NULL) return NULL;
+    }
+    return pairs;
+}
+
+static PyObject *call_site(void) { return site_from(PyEval_GetFrame(), 0); }
+
+/* Grad mode, inference mode, autocast: as `_state` in tracer.py. */
+static PyObject *state_now(void)
+{
+    int is = ask(any_autocast);
+    if (is) return is < 0 ? NULL : PyObject_CallNoArgs(state_with_autocast);
+    if ((is = ask(is_grad_enabled))) return is < 0 ? NULL : Py_NewRef(WITH_GRAD);
+    if ((is = ask(is_inference_mode_enabled))) return is < 0 ? NULL : Py_NewRef(INFERENCE);
+    return Py_NewRef(NO_STATE);
+}
+
+/* ---- arguments -------------------------------------------------------------------------------------------------- */
+
+/* The value of a tensor, if `Identity.live` has it and its memory is as it was; otherwise `Identity` finds it. */
+static PyObject *value_of(PyObject *identity, PyObject *tensor, int is_parameter)
+{
+    PyObject *key = PyLong_FromVoidPtr(tensor);
+    if (key == NULL) return NULL;
+    PyObject *table = SLOT(identity, is_parameter ? identity_unwritten_params : identity_live);
+    PyObject *entry = PyDict_GetItemWithError(table, key);
+    Py_DECREF(key);
+    if (entry != NULL && is_parameter) return Py_NewRef(entry);
+    if (entry != NULL && refers_to(PyTuple_GET_ITEM(entry, 0), tensor)) {
+        long recorded = PyLong_AsLong(PyTuple_GET_ITEM(entry, 2));
+        if (recorded >= 0) {
+            PyObject *value = Py_NewRef(PyTuple_GET_ITEM(entry, 1));
+            PyObject *version = get(version_getter, tensor);
+            if (version == NULL) {
+                Py_DECREF(value);
+                return NULL;
+            }
+            int same = PyLong_AsLong(version) == recorded;
+            Py_DECREF(version);
+            if (same) return value;
+            Py_DECREF(value);
+        }
+    }
+    return PyErr_Occurred() ? NULL : PyObject_CallMethodOneArg(identity, name_value_of, tensor);
+}
+
+/* An argument with values in place of tensors. */
+static PyObject *stored(PyObject *tracer, PyObject *identity, PyObject *argument)
+{
+    PyObject *kind = (PyObject *)Py_TYPE(argument);
+    if (kind == Tensor || kind == Parameter) return value_of(identity, argument, kind == Parameter);
+    int plain = PyTuple_CheckExact(argument) ? all_plain(argument) : is_plain(argument);
+    if (plain) return plain < 0 ? NULL : Py_NewRef(argument);
+    if (!PyTuple_CheckExact(argument) && !PyList_CheckExact(argument))
+        return PyObject_CallMethodOneArg(tracer, name_stored, argument);
+    if (Py_EnterRecursiveCall(" while the arguments of a torch call were recorded")) return NULL;
+    Py_ssize_t count = PySequence_Fast_GET_SIZE(argument);
+    PyObject *copy = PyList_CheckExact(argument) ? PyList_New(count) : PyTuple_New(count);
+    for (Py_ssize_t i = 0; copy != NULL && i < count; i++) {
+        PyObject *member = stored(tracer, identity, PySequence_Fast_GET_ITEM(argument, i));
+        if (member == NULL) Py_CLEAR(copy);
+        else if (PyList_CheckExact(copy)) PyList_SET_ITEM(copy, i, member);
+        else PyTuple_SET_ITEM(copy, i, member);
+    }
+    Py_LeaveRecursiveCall();
+    return copy;
+}
+
+static PyObject *stored_args(PyObject *tracer, PyObject *identity, PyObject *args)
+{
+    Py_ssize_t count = PyTuple_GET_SIZE(args);
+    PyObject *all = PyTuple_New(count);
+    for (Py_ssize_t i = 0; all != NULL && i < count; i++) {
+        PyObject *each = stored(tracer, identity, PyTuple_GET_ITEM(args, i));
+        if (each == NULL) Py_CLEAR(all);
+        else PyTuple_SET_ITEM(all, i, each);
+    }
+    return all;
+}
+
+static PyObject *stored_kwargs(PyObject *tracer, PyObject *identity, PyObject *kwargs)
+{
+    if (kwargs == NULL) return Py_NewRef(NO_KWARGS);
+    PyObject *all = PyDict_New(), *name, *argument;
+    Py_ssize_t at = 0;
+    while (all != NULL && PyDict_Next(kwargs, &at, &name, &argument)) {
+        PyObject *each = stored(tracer, identity, argument);
+        if (each == NULL || PyDict_SetItem(all, name, each) < 0) Py_CLEAR(all);
+        Py_XDECREF(each);
+    }
+    return all;
+}
+
+/* ---- results ---------------------------------------------------------------------------------------------------- */
+
+/* Can a lazy copy of this tensor be made here? As `Keeper.keep` decides, for a plain tensor; -1 if something raised. */
+static int can_be_lazy(PyObject *identity, PyObject *tensor, int fresh)
+{
+    int is = is_true(get(is_quantized_getter, tensor));
+    if (is) return is < 0 ? -1 : 0;
+    is = is_true(get(is_cpu_getter, tensor));
+    if (is == 0) is = is_true(get(is_cuda_getter, tensor));
+    if (is <= 0 || fresh) return is;
+    PyObject *address = PyObject_CallOneArg(storage_address, tensor);
+    if (address == NULL) return -1;
+    is = PySet_Contains(SLOT(identity, identity_foreign), address);
+    Py_DECREF(address);
+    if (is == 0) is = ask_of(is_conj, tensor);
+    if (is == 0) is = ask_of(is_neg, tensor);
+    if (is == 0) is = ask_of(is_zero_tensor, tensor);
+    return is < 0 ? -1 : !is;
+}
+
+/* What a plain tensor holds now, copy-on-write; `history` if autograd would follow the copy. */
+static PyObject *kept(PyObject *identity, PyObject *tensor, int fresh, int history, int simply)
+{
+    int lazily = simply ? can_be_lazy(identity, tensor, fresh) : 0;
+    PyObject *copy = NULL;
+    if (lazily > 0 && history) Py_XDECREF(PyObject_CallOneArg(set_grad_enabled, Py_False));
+    if (lazily > 0) copy = PyObject_CallOneArg(lazy_copy, tensor);
+    if (lazily > 0 && history) {
+        PyObject *type, *value, *traceback;
+        PyErr_Fetch(&type, &value, &traceback);
+        Py_XDECREF(PyObject_CallOneArg(set_grad_enabled, Py_True));
+        PyErr_Restore(type, value, traceback);
+    }
+    if (copy != NULL) return copy;
+    if (PyErr_Occurred()) {
+        if (!PyErr_ExceptionMatches(PyExc_RuntimeError)) return NULL;
+        PyErr_Clear(); /* sparse, nested */
+    }
+    PyObject *keeper = SLOT(identity, identity_keeper);
+    return PyObject_CallMethodObjArgs(keeper, name_keep, tensor, fresh ? Py_True : Py_False, NULL);
+}
+
+/* A new value for what a call returned. */
+static PyObject *new_value(PyObject *tracer, PyObject *identity, PyObject *tensor, int fresh, PyObject *state)
+{
+    PyObject *values = SLOT(tracer, tracer_values);
+    PyObject *value = ((PyTypeObject *)Value)->tp_alloc((PyTypeObject *)Value, 0);
+    if (value == NULL) return NULL;
+    SLOT(value, value_index) = PyLong_FromSsize_t(PyList_GET_SIZE(values));
+    SLOT(value, value_call) = PyLong_FromSsize_t(PyList_GET_SIZE(SLOT(tracer, tracer_calls)));
+    SLOT(value, value_role) = Py_NewRef(name_op);
+    SLOT(value, value_position) = Py_NewRef(Py_None);
+    SLOT(value, value_address) = Py_NewRef(Py_None);
+    SLOT(value, value_transformed) = Py_NewRef(Py_None);
+    SLOT(value, value_facts) = Py_NewRef(Py_None);
+    int requires_grad = fresh && state == NO_STATE ? 0 : is_true(get(requires_grad_getter, tensor));
+    if (requires_grad < 0) goto failed;
+    PyObject *grad_fn = requires_grad ? PyObject_CallMethodOneArg(identity, name_grad_fn_of, tensor) : Py_NewRef(Py_None);
+    if ((SLOT(value, value_grad_fn) = grad_fn) == NULL) goto failed;
+    if (SLOT(identity, identity_keeping) == Py_True) {
+        int simply = state == NO_STATE || state == WITH_GRAD;
+        SLOT(value, value_kept) = kept(identity, tensor, fresh, requires_grad && state == WITH_GRAD, simply);
+    } else SLOT(value, value_kept) = Py_NewRef(Py_None);
+    if (SLOT(value, value_kept) == NULL) goto failed;
+    if (SLOT(value, value_kept) == Py_None) {
+        PyObject *facts = PyObject_CallMethodOneArg(identity, name_facts_of, tensor);
+        if (facts == NULL) goto failed;
+        put(value, value_facts, facts);
+    }
+    if (PyList_Append(values, value) == 0) return value;
+failed:
+    Py_DECREF(value);
+    return NULL;
+}
+
+/* From now on `tensor` stands for `value`, as long as its memory has the version that it has now. */
+static int remember(PyObject *tracer, PyObject *identity, PyObject *tensor, PyObject *value)
+{
+    PyObject *version = get(version_getter, tensor);
+    if (version == NULL) {
+        if (!PyErr_ExceptionMatches(PyExc_RuntimeError)) return -1;
+        PyErr_Clear(); /* in inference mode nothing is counted */
+        version = Py_NewRef(UNVERSIONED);
+    }
+    PyObject *reference = PyWeakref_NewRef(tensor, NULL);
+    PyObject *entry = reference ? PyTuple_Pack(3, reference, value, version) : NULL;
+    PyObject *key = entry ? PyLong_FromVoidPtr(tensor) : NULL;
+    int failed = key == NULL || PyDict_SetItem(SLOT(identity, identity_live), key, entry) < 0
+                 || PyList_Append(SLOT(identity, identity_bound), entry) < 0;
+    if (!failed) put(tracer, tracer_last, Py_NewRef(entry));
+    Py_XDECREF(key);
+    Py_XDECREF(entry);
+    Py_XDECREF(reference);
+    Py_DECREF(version);
+    return failed ? -1 : 0;
+}
+
+/* ---- a call ----------------------------------------------------------------------------------------------------- */
+
+/* What is known of a call; the references are its own. */
+typedef struct {
+    PyObject *tracer, *identity, *function;           /* borrowed */
+    PyObject *args, *kwargs;                          /* as the function gets them; kwargs may be NULL */
+    PyObject *stored_args, *stored_kwargs, *state;
+    PyObject *target, *overwritten, *memory;          /* what it overwrites, or NULL (borrowed); its old value; where */
+    PyObject *result, *time, *site;
+} TorchCall;
+
+static PyObject *kwargs_of(TorchCall *call) { return call->kwargs ? call->kwargs : NO_KWARGS; }
+
+/* The tuple that Python's methods know as `before`. */
+static PyObject *before(TorchCall *call)
+{
+    PyObject *written = call->target ? PyTuple_Pack(1, call->target) : PyTuple_New(0);
+    if (written == NULL) return NULL;
+    PyObject *all = PyTuple_Pack(6, call->stored_args, call->stored_kwargs, written, call->overwritten, Py_None, call->state);
+    Py_DECREF(written);
+    return all;
+}
+
+/* The observers are told, and may replace the arguments. */
+static int tell_before(TorchCall *call)
+{
+    PyObject *as_stored = PyTuple_Pack(2, call->stored_args, call->stored_kwargs);
+    if (as_stored == NULL) return -1;
+    PyObject *given = PyObject_CallMethodObjArgs(
+        call->tracer, name_before_call, call->function, call->args, kwargs_of(call), as_stored, NULL);
+    Py_DECREF(as_stored);
+    PyObject *args = given ? PySequence_Tuple(PyTuple_GET_ITEM(given, 0)) : NULL;
+    if (args == NULL) {
+        Py_XDECREF(given);
+        return -1;
+    }
+    PyObject *kwargs = PyTuple_GET_ITEM(given, 1);
+    Py_SETREF(call->args, args);
+    Py_XSETREF(call->kwargs, PyDict_Check(kwargs) && PyDict_GET_SIZE(kwargs) ? Py_NewRef(kwargs) : NULL);
+    Py_DECREF(given);
+    return 0;
+}
+
+/* The function has raised, which the model may catch: what it had written by then is recorded. */
+static void note_failure(TorchCall *call)
+{
+    PyObject *type, *error, *traceback, *done = NULL;
+    PyErr_Fetch(&type, &error, &traceback);
+    PyErr_NormalizeException(&type, &error, &traceback);
+    PyObject *site = call_site(), *known = site ? before(call) : NULL;
+    if (known != NULL)
+        done = PyObject_CallMethodObjArgs(
+            call->tracer, name_after_failure, call->function, call->args, kwargs_of(call), known, site, NULL);
+    Py_XDECREF(known);
+    Py_XDECREF(site);
+    if (done != NULL) {
+        Py_DECREF(done);
+        PyErr_Restore(type, error, traceback);
+        return;
+    }
+    PyObject *new_type, *new_error, *new_traceback; /* what was raised meanwhile has the first error as its context */
+    PyErr_Fetch(&new_type, &new_error, &new_traceback);
+    PyErr_NormalizeException(&new_type, &new_error, &new_traceback);
+    PyException_SetContext(new_error, error);
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+    PyErr_Restore(new_type, new_error, new_traceback);
+}
+
+/* The call itself, timed, and where it was made. */
+static int make(TorchCall *call, PyObject *func)
+{
+    PyObject *start = PyObject_CallNoArgs(perf_counter_ns);
+    if (start == NULL) return -1;
+    call->result = PyObject_Call(func, call->args, call->kwargs);
+    if (call->result == NULL) {
+        Py_DECREF(start);
+        if (PyErr_ExceptionMatches(PyExc_Exception)) note_failure(call);
+        return -1;
+    }
+    PyObject *end = PyObject_CallNoArgs(perf_counter_ns);
+    call->time = end ? PyNumber_Subtract(end, start) : NULL;
+    Py_XDECREF(end);
+    Py_DECREF(start);
+    return call->time == NULL || (call->site = call_site()) == NULL ? -1 : 0;
+}
+
+static int append_record(TorchCall *call, PyObject *value)
+{
+    PyObject *record = ((PyTypeObject *)Call)->tp_alloc((PyTypeObject *)Call, 10), *outputs = PyTuple_Pack(1, value);
+    if (record == NULL || outputs == NULL) {
+        Py_XDECREF(record);
+        Py_XDECREF(outputs);
+        return -1;
+    }
+    PyObject *fields[] = {call->function, call->stored_args, call->stored_kwargs, outputs, call->overwritten,
+                          SLOT(call->tracer, tracer_module_call), call->site, call->time, Py_None, call->state};
+    for (int i = 0; i < 10; i++) PyTuple_SET_ITEM(record, i, Py_NewRef(fields[i]));
+    int failed = PyList_Append(SLOT(call->tracer, tracer_calls), record);
+    Py_DECREF(outputs);
+    Py_DECREF(record);
+    return failed;
+}
+
+/* The result becomes a value and the call a record; returns what the caller gets. */
+static PyObject *keep_result(TorchCall *call, int telling)
+{
+    PyObject *identity = call->identity, *result = call->result;
+    int fresh = SLOT(call->function, function_fresh) == Py_True;
+    int shares = fresh ? 0 : PyObject_IsTrue(SLOT(identity, identity_shared)); /* memory with others, perhaps */
+    if (shares < 0) return NULL;
+    if ((PyObject *)Py_TYPE(result) != Tensor || (call->target != NULL && result != call->target) || shares) {
+        PyObject *known = before(call);
+        if (known == NULL) return NULL;
+        PyObject *returned = PyObject_CallMethodObjArgs(
+            call->tracer, name_after_uncommon, call->function, call->args, kwargs_of(call), known, result, call->time,
+            call->site, NULL);
+        Py_DECREF(known);
+        return returned;
+    }
+    PyObject *value = new_value(call->tracer, identity, result, fresh, call->state), *returned = NULL;
+    if (value == NULL || remember(call->tracer, identity, result, value) < 0) goto done;
+    if (call->target != NULL) {
+        put(value, value_address, Py_NewRef(SLOT(PyTuple_GET_ITEM(call->stored_args, 0), value_address)));
+        PyObject *written = PyObject_CallMethodObjArgs(
+            identity, name_after_write, call->target, value, Py_False, call->memory, NULL);
+        if (written == NULL) goto done;
+        Py_DECREF(written);
+    }
+    if (append_record(call, value) < 0) goto done;
+    returned = telling ? PyObject_CallMethodObjArgs(call->tracer, name_told, result, value, NULL) : Py_NewRef(result);
+done:
+    Py_XDECREF(value);
+    return returned;
+}
+
+static PyObject *record_common(TorchCall *call, PyObject *func)
+{
+    PyObject *tracer = call->tracer, *identity = call->identity;
+    if ((call->stored_args = stored_args(tracer, identity, call->args)) == NULL) return NULL;
+    if ((call->stored_kwargs = stored_kwargs(tracer, identity, call->kwargs)) == NULL) return NULL;
+    int telling = PyTuple_GET_SIZE(SLOT(tracer, tracer_told_calls)) > 0;
+    if (telling) telling = is_true(PyObject_CallMethodOneArg(tracer, name_is_asked_of, call->function));
+    if (telling < 0 || (telling && tell_before(call) < 0)) return NULL;
+    if (SLOT(call->function, function_in_place) == Py_True) {
+        call->target = PyTuple_GET_ITEM(call->args, 0);
+        call->memory = PyObject_CallMethodOneArg(identity, name_before_write, call->target);
+        if (call->memory == NULL) return NULL;
+    }
+    call->overwritten = call->target ? PyTuple_GetSlice(call->stored_args, 0, 1) : PyTuple_New(0);
+    if (call->overwritten == NULL || (call->state = state_now()) == NULL) return NULL;
+    return make(call, func) < 0 ? NULL : keep_result(call, telling);
+}
+
+/* ---- which calls are common ------------------------------------------------------------------------------------- */
+
+/* No tensor subclass takes part: the types are those that torch names where there is none. */
+static int no_subclass(PyObject *types)
+{
+    if (!PyTuple_CheckExact(types)) return 0;
+    return PyTuple_GET_SIZE(types) == 0 || (PyTuple_GET_SIZE(types) == 1 && PyTuple_GET_ITEM(types, 0) == Tensor);
+}
+
+/* As `Function.is_on`, but 0 if the function has no switch. */
+static int is_switched_on(PyObject *function, PyObject *args, PyObject *kwargs)
+{
+    PyObject *where = SLOT(function, function_switch);
+    if (where == Py_None) return 0;
+    Py_ssize_t position = PyLong_AsSsize_t(PyTuple_GET_ITEM(where, 0));
+    PyObject *argument = NULL;
+    if (position < PyTuple_GET_SIZE(args)) argument = PyTuple_GET_ITEM(args, position);
+    else if (kwargs != NULL) argument = PyDict_GetItemWithError(kwargs, PyTuple_GET_ITEM(where, 1));
+    if (argument == NULL) return PyErr_Occurred() ? -1 : 0;
+    return PyObject_IsTrue(argument);
+}
+
+static int is_common(PyObject *function, PyObject *identity, PyObject *args, PyObject *kwargs)
+{
+    if (SLOT(function, function_simple) != Py_True) {
+        if (SLOT(function, function_in_place) != Py_True || PyTuple_GET_SIZE(args) == 0) return 0;
+        if ((PyObject *)Py_TYPE(PyTuple_GET_ITEM(args, 0)) != Tensor) return 0;
+    }
+    if (identity == NULL || SLOT(identity, identity_watchful) != Py_False) return 0;
+    int out = kwargs ? PyDict_Contains(kwargs, name_out) : 0;
+    if (out) return out < 0 ? -1 : 0;
+    int on = is_switched_on(function, args, kwargs);
+    return on < 0 ? -1 : !on;
+}
+
+/* Tracer.__torch_function__(func, types, args=(), kwargs=None) */
+static PyObject *record(PyObject *module, PyObject *const *given, Py_ssize_t count)
+{
+    if (count < 3 || count > 5) {
+        PyErr_SetString(PyExc_TypeError, "__torch_function__ takes func, types, args and kwargs");
+        return NULL;
+    }
+    PyObject *tracer = given[0], *func = given[1], *types = given[2], *empty = NULL, *returned;
+    PyObject *args = count > 3 ? given[3] : (empty = PyTuple_New(0)), *kwargs = count > 4 ? given[4] : NULL;
+    if (args == NULL) return NULL;
+    if (kwargs != NULL && PyDict_CheckExact(kwargs) && PyDict_GET_SIZE(kwargs) == 0) kwargs = NULL;
+    if (kwargs == Py_None) kwargs = NULL;
+    PyObject *function = PyDict_GetItemWithError(KNOWN, func);
+    int common = 0;
+    if (function == NULL && PyErr_Occurred()) common = -1;
+    else if (function != NULL && no_subclass(types) && PyTuple_CheckExact(args)
+             && (kwargs == NULL || PyDict_CheckExact(kwargs))) {
+        common = is_common(function, SLOT(tracer, tracer_identity), args, kwargs);
+        if (common == 0 && SLOT(function, function_is_metadata_query) == Py_True
+            && SLOT(tracer, tracer_others) == Py_False) { /* such as x.dim(): it just runs */
+            returned = PyObject_Call(func, args, kwargs);
+            Py_XDECREF(empty);
+            return returned;
+        }
+    }
+    if (common < 0) returned = NULL;
+    else if (!common) {
+        PyObject *named = kwargs ? kwargs : NO_KWARGS;
+        returned = PyObject_CallFunctionObjArgs(record_in_python, tracer, func, types, args, named, NULL);
+    } else {
+        TorchCall call = {tracer, SLOT(tracer, tracer_identity), function, Py_NewRef(args), Py_XNewRef(kwargs)};
+        Py_INCREF(call.identity);
+        put(tracer, tracer_busy, Py_NewRef(Py_True));
+        returned = record_common(&call, func);
+        put(tracer, tracer_busy, Py_NewRef(Py_False));
+        PyObject *own[] = {call.identity, call.args, call.kwargs, call.stored_args, call.stored_kwargs, call.state,
+                           call.overwritten, call.memory, call.result, call.time, call.site};
+        for (size_t i = 0; i < sizeof own / sizeof *own; i++) Py_XDECREF(own[i]);
+    }
+    Py_XDECREF(empty);
+    return returned;
+}
+
+/* ---- calls of modules ------------------------------------------------------------------------------------------- */
+
+/* Is this the tensor that the last torch call returned, with the value that it has in `Tracer.last`? */
+static int is_last(PyObject *tracer, PyObject *thing)
+{
+    if ((PyObject *)Py_TYPE(thing) != Tensor) return 0;
+    PyObject *reference = PyTuple_GET_ITEM(SLOT(tracer, tracer_last), 0);
+    return PyWeakref_CheckRef(reference) && refers_to(reference, thing);
+}
+
+/* The frames around the call of a module, beyond the one of its stand-in, which has called us. */
+static PyObject *site_of_module(void)
+{
+    PyFrameObject *frame = (PyFrameObject *)Py_XNewRef((PyObject *)PyEval_GetFrame());
+    while (frame != NULL && code_of(frame) != MODULE_BOUNDARY) frame = outer_frame(frame);
+    if (frame != NULL) frame = outer_frame(frame);
+    PyObject *site = site_from(frame, 1);
+    Py_XDECREF(frame);
+    return site;
+}
+
+static PyObject *new_module_call(PyObject *tracer, PyObject *module, PyObject *count)
+{
+    PyObject *call = ((PyTypeObject *)ModuleCall)->tp_alloc((PyTypeObject *)ModuleCall, 0);
+    if (call == NULL) return NULL;
+    SLOT(call, module_module) = Py_NewRef(module);
+    SLOT(call, module_number) = Py_NewRef(count);
+    SLOT(call, module_parent) = Py_NewRef(SLOT(tracer, tracer_module_call));
+    SLOT(call, module_site) = site_of_module();
+    SLOT(call, module_start) = PyLong_FromSsize_t(PyList_GET_SIZE(SLOT(tracer, tracer_calls)));
+    SLOT(call, module_stop) = Py_XNewRef(SLOT(call, module_start));
+    SLOT(call, module_entered) = PyTuple_Pack(1, PyTuple_GET_ITEM(SLOT(tracer, tracer_last), 1));
+    SLOT(call, module_exited) = PyTuple_New(0);
+    if (PyErr_Occurred()) Py_CLEAR(call);
+    return call;
+}
+
+/* Tracer.enter_module(module, is_forward, args, kwargs) */
+static PyObject *enter_module(PyObject *self, PyObject *const *given, Py_ssize_t count)
+{
+    if (count != 5) {
+        PyErr_SetString(PyExc_TypeError, "enter_module takes module, is_forward, args and kwargs");
+        return NULL;
+    }
+    PyObject *tracer = given[0], *is_forward = given[2], *args = given[3], *kwargs = given[4];
+    int common = PyTuple_CheckExact(SLOT(tracer, tracer_observers)) && !PyTuple_GET_SIZE(SLOT(tracer, tracer_observers))
+                 && SLOT(tracer, tracer_forward_due) == Py_None && PyTuple_CheckExact(args)
+                 && PyTuple_GET_SIZE(args) == 1 && PyDict_GET_SIZE(kwargs) == 0
+                 && is_last(tracer, PyTuple_GET_ITEM(args, 0));
+    PyObject *key = common ? PyLong_FromVoidPtr(given[1]) : NULL;
+    PyObject *number = key ? PyDict_GetItemWithError(SLOT(tracer, tracer_module_numbers), key) : NULL;
+    Py_XDECREF(key);
+    if (number == NULL) {
+        if (PyErr_Occurred()) return NULL;
+        return PyObject_CallFunctionObjArgs(enter_in_python, tracer, given[1], is_forward, args, kwargs, NULL);
+    }
+    PyObject *counts = SLOT(tracer, tracer_call_counts), *module_calls = SLOT(tracer, tracer_module_calls);
+    Py_ssize_t which = PyLong_AsSsize_t(number);
+    PyObject *times = PyLong_FromLong(PyLong_AsLong(PyList_GET_ITEM(counts, which)) + 1);
+    PyObject *place = PyLong_FromSsize_t(PyList_GET_SIZE(module_calls));
+    PyObject *call = times && place ? new_module_call(tracer, number, times) : NULL;
+    if (call == NULL || PyList_SetItem(counts, which, Py_NewRef(times)) < 0 || PyList_Append(module_calls, call) < 0)
+        Py_CLEAR(call);
+    else {
+        put(tracer, tracer_module_call, Py_NewRef(place));
+        if (is_forward == Py_False) put(tracer, tracer_forward_due, Py_NewRef(call));
+    }
+    Py_XDECREF(times);
+    Py_XDECREF(place);
+    return call;
+}
+
+/* Tracer.leave_module(call, result) */
+static PyObject *leave_module(PyObject *self, PyObject *const *given, Py_ssize_t count)
+{
+    if (count != 3) {
+        PyErr_SetString(PyExc_TypeError, "leave_module takes call and result");
+        return NULL;
+    }
+    PyObject *tracer = given[0], *call = given[1], *result = given[2];
+    PyObject *observers = SLOT(tracer, tracer_observers);
+    if (!PyTuple_CheckExact(observers) || PyTuple_GET_SIZE(observers) || !is_last(tracer, result))
+        return PyObject_CallFunctionObjArgs(leave_in_python, tracer, call, result, NULL);
+    PyObject *exited = PyTuple_Pack(1, PyTuple_GET_ITEM(SLOT(tracer, tracer_last), 1));
+    PyObject *stop = PyLong_FromSsize_t(PyList_GET_SIZE(SLOT(tracer, tracer_calls)));
+    if (exited == NULL || stop == NULL) {
+        Py_XDECREF(exited);
+        Py_XDECREF(stop);
+        return NULL;
+    }
+    put(call, module_exited, exited);
+    put(call, module_stop, stop);
+    put(tracer, tracer_module_call, Py_NewRef(SLOT(call, module_parent)));
+    put(tracer, tracer_forward_due, Py_NewRef(Py_None));
+    return Py_NewRef(result);
+}
+
+/* ---- the module ------------------------------------------------------------------------------------------------- */
+
+/* Where an attribute of a class's `__slots__` lies in its objects; -1 if it is none. */
+static Py_ssize_t offset_of(PyObject *owner, const char *name)
+{
+    PyObject *descriptor = PyObject_GetAttrString(owner, name);
+    if (descriptor == NULL) return -1;
+    if (!Py_IS_TYPE(descriptor, &PyMemberDescr_Type)) {
+        PyErr_Format(PyExc_TypeError, "%R is not a slot of %R", descriptor, owner);
+        Py_DECREF(descriptor);
+        return -1;
+    }
+    Py_ssize_t offset = ((PyMemberDescrObject *)descriptor)->d_member->offset;
+    Py_DECREF(descriptor);
+    return offset;
+}
+
+static PyObject *configure(PyObject *module, PyObject *args, PyObject *given)
+{
+    for (size_t i = 0; i < sizeof OBJECTS / sizeof *OBJECTS; i++) {
+        PyObject *object = given ? PyDict_GetItemString(given, OBJECTS[i].name) : NULL;
+        if (object == NULL) return PyErr_Format(PyExc_TypeError, "%s is missing", OBJECTS[i].name);
+        Py_XSETREF(*OBJECTS[i].place, Py_NewRef(object));
+    }
+    PyObject *getters[] = {version_getter, requires_grad_getter, is_quantized_getter, is_cpu_getter, is_cuda_getter};
+    for (size_t i = 0; i < sizeof getters / sizeof *getters; i++)
+        if (!Py_IS_TYPE(getters[i], &PyGetSetDescr_Type))
+            return PyErr_Format(PyExc_TypeError, "%R is no getter", getters[i]);
+    for (size_t i = 0; i < sizeof SLOTS / sizeof *SLOTS; i++) {
+        PyObject *owner = PyDict_GetItemString(given, SLOTS[i].owner);
+        if (owner == NULL) return PyErr_Format(PyExc_TypeError, "%s is missing", SLOTS[i].owner);
+        if ((*SLOTS[i].offset = offset_of(owner, SLOTS[i].name)) < 0) return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef FUNCTIONS[] = {
+    {"configure", (PyCFunction)(void (*)(void))configure, METH_VARARGS | METH_KEYWORDS, "What is to be used."},
+    {NULL},
+};
+
+/* Methods of the class that they are put into. */
+static PyMethodDef METHODS[] = {
+    {"__torch_function__", (PyCFunction)(void (*)(void))record, METH_FASTCALL, "Record a torch call."},
+    {"enter_module", (PyCFunction)(void (*)(void))enter_module, METH_FASTCALL, "A module call begins."},
+    {"leave_module", (PyCFunction)(void (*)(void))leave_module, METH_FASTCALL, "A module call has returned."},
+};
+
+static struct PyModuleDef DEFINITION = {PyModuleDef_HEAD_INIT, "_hot", "The hot path of a capture.", -1, FUNCTIONS};
+
+PyMODINIT_FUNC PyInit__hot(void)
+{
+    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
+        if ((*NAMES[i].place = PyUnicode_InternFromString(NAMES[i].text)) == NULL) return NULL;
+    PyObject *module = PyModule_Create(&DEFINITION);
+    for (size_t i = 0; module != NULL && i < sizeof METHODS / sizeof *METHODS; i++) {
+        PyObject *function = PyCFunction_New(&METHODS[i], NULL), *method = function ? PyInstanceMethod_New(function) : NULL;
+        if (method == NULL || PyModule_AddObjectRef(module, METHODS[i].ml_name, method) < 0) Py_CLEAR(module);
+        Py_XDECREF(function);
+        Py_XDECREF(method);
+    }
+    return module;
+}
