@@ -14,7 +14,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Chromium for the tests of the page; where it can't be installed they are skipped, and say so.
 CHROMIUM ?= $(shell command -v chromium || command -v chromium-browser)
 
-.PHONY: help demo test browser package frameworks kills handover ray cloud lint viewer-types viewer-tests docs corpora fuzz interrupts zoo versions bench bench-parts bench-gate gallery compare-pairs against clean
+.PHONY: help demo test browser package frameworks kills handover ray cloud hot lint viewer-types viewer-tests docs corpora fuzz interrupts zoo versions bench bench-parts bench-gate gallery compare-pairs against clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */\1\t/' | expand -t 13
@@ -57,6 +57,9 @@ ray: $(READY)  ## the tests of tl.extract on Ray, with workers, nodes and driver
 cloud: $(READY)  ## the tests of tl.extract with an S3 server on this machine
 	$(RUN) -m pip install --quiet s3fs boto3 "moto[server]"
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -s -m cloud tests/extraction
+
+hot: $(READY)  ## compile the hot path again, after a change of hot.c
+	$(RUN) hatch_build.py
 
 lint: $(READY)  ## style and types
 	$(RUN) -m ruff check .

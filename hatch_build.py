@@ -56,3 +56,7 @@ def compiled(root: Path, in_place: bool) -> Path | None:
         return None
     finally:
         os.chdir(here)
+
+
+if __name__ == "__main__":
+    sys.exit(compiled(Path(__file__).parent, in_place=True) is None)

@@ -11,7 +11,7 @@ from torchlens.capture import native
 
 @pytest.fixture(autouse=True, params=["native", "python"])
 def recorded_by(request: pytest.FixtureRequest) -> Iterator[str]:
-    if request.param == "native" and not native.is_there:
+    if request.param == "native" and not native.is_compiled:
         pytest.skip("hot.c was not compiled: there was no compiler, or none of Python's headers")
     native.use(request.param == "native")
     yield request.param

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -18,7 +19,9 @@ import torchlens as tl
 from torchlens.capture import native
 from torchlens.capture.tracer import Tracer
 
-needed = pytest.mark.skipif(not native.is_there, reason="hot.c was not compiled: there was no compiler, or no headers")
+needed = pytest.mark.skipif(
+    not native.is_compiled, reason="hot.c was not compiled: there was no compiler, or no headers"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -130,7 +133,12 @@ def test_no_reference_is_lost_or_left() -> None:
     assert all(abs(one - other) < 60 for one, other in zip(before, after, strict=True)), (before, after)
 
 
-@pytest.mark.parametrize(("wanted", "used"), [("0", False), ("1", native.is_there)])
+def test_what_was_compiled_is_used() -> None:
+    """It would not be if a record had got a field that hot.c does not fill, or torch no such getter any more."""
+    assert native.is_compiled == (importlib.util.find_spec("torchlens.capture._hot") is not None)
+
+
+@pytest.mark.parametrize(("wanted", "used"), [("0", False), ("1", native.is_compiled)])
 def test_the_environment_decides(wanted: str, used: bool) -> None:
     code = (
         "import torch, torchlens as tl; from torchlens.capture.tracer import Tracer;"

@@ -3,6 +3,7 @@
  * A call is common if it draws no random numbers, returns one plain tensor, and overwrites at most its first argument.
  * `record` below is `Tracer.__torch_function__` wherever this file could be compiled; `enter_module` and `leave_module`
  * do the same for the common call of a module, which takes or returns the tensor that the last torch call returned.
+ * `count` is the method of fastlog's tracer for calls whose result nobody wants: it is counted and named, no more.
  * What is not common they hand to the methods that are written in Python, and so they do with every rare case within a
  * common call. A test runs each tiny model both ways and compares the traces.
  *
@@ -17,6 +18,7 @@
 /* ---- what Python gives: see `configure` ------------------------------------------------------------------------- */
 
 static PyObject *record_in_python, *enter_in_python, *leave_in_python; /* the methods as they are written in Python */
+static PyObject *count_in_python;
 static PyObject *Tensor, *Parameter, *Value, *Call, *ModuleCall, *MODULE_CALL, *MODULE_CALL_INSIDE;
 static PyObject *KNOWN, *PLAIN, *NO_KWARGS, *NO_STATE, *WITH_GRAD, *INFERENCE, *UNVERSIONED;
 static PyObject *is_grad_enabled, *is_inference_mode_enabled, *any_autocast, *state_with_autocast, *set_grad_enabled;
@@ -45,7 +47,8 @@ static Py_ssize_t identity_keeping, identity_keeper, identity_watchful;
 static Py_ssize_t value_index, value_role, value_call, value_position, value_address, value_transformed, value_grad_fn;
 static Py_ssize_t value_facts, value_kept;
 
-static const struct { const char *owner, *name; Py_ssize_t *offset; } SLOTS[] = {
+typedef struct { const char *owner, *name; Py_ssize_t *offset; } Slot;
+static const Slot SLOTS[] = {
     {"Function", "simple", &function_simple}, {"Function", "in_place", &function_in_place},
     {"Function", "fresh", &function_fresh}, {"Function", "switch", &function_switch},
     {"Function", "is_metadata_query", &function_is_metadata_query},
@@ -69,19 +72,30 @@ static const struct { const char *owner, *name; Py_ssize_t *offset; } SLOTS[] = 
     {"Value", "_facts", &value_facts}, {"Value", "kept", &value_kept},
 };
 
+static Py_ssize_t light_busy, light_others, light_collector, light_known, collector_passed_by, collector_stopped;
+static Py_ssize_t collector_total, tally_count;
+
+static const Slot SLOTS_OF_FASTLOG[] = {
+    {"LightTracer", "busy", &light_busy}, {"LightTracer", "others", &light_others},
+    {"LightTracer", "collector", &light_collector}, {"LightTracer", "known", &light_known},
+    {"Collector", "passed_by", &collector_passed_by}, {"Collector", "stopped", &collector_stopped},
+    {"Collector", "total", &collector_total}, {"Tally", "count", &tally_count},
+};
+
 #define SLOT(object, offset) (*(PyObject **)((char *)(object) + (offset)))
 
 /* Names of methods and arguments, made once. */
 static PyObject *name_out, *name_op, *name_stored, *name_value_of, *name_grad_fn_of, *name_facts_of;
 static PyObject *name_keep, *name_before_write, *name_after_write, *name_is_asked_of, *name_before_call, *name_told;
-static PyObject *name_after_failure, *name_after_uncommon;
+static PyObject *name_after_failure, *name_after_uncommon, *name_first_seen, *name_note_parents, *name_made_several;
 
 static const struct { const char *text; PyObject **place; } NAMES[] = {
     {"out", &name_out}, {"op", &name_op}, {"_stored", &name_stored},
     {"value_of", &name_value_of}, {"grad_fn_of", &name_grad_fn_of}, {"facts_of", &name_facts_of}, {"keep", &name_keep},
     {"before_write", &name_before_write}, {"after_write", &name_after_write}, {"_is_asked_of", &name_is_asked_of},
     {"_before_call", &name_before_call}, {"told", &name_told}, {"_after_failure", &name_after_failure},
-    {"_after_uncommon", &name_after_uncommon},
+    {"_after_uncommon", &name_after_uncommon}, {"_first_seen", &name_first_seen},
+    {"_note_parents", &name_note_parents}, {"_made_several", &name_made_several},
 };
 
 /* ---- small steps ------------------------------------------------------------------------------------------------ */
@@ -710,6 +724,102 @@ static PyObject *leave_module(PyObject *self, PyObject *const *given, Py_ssize_t
     return Py_NewRef(result);
 }
 
+/* ---- calls that fastlog only counts ----------------------------------------------------------------------------- */
+
+/* A tensor among the arguments that has no name gets one; 0, or -1 if something raised. */
+static int name_argument(PyObject *tracer, PyObject *argument)
+{
+    PyObject *kind = (PyObject *)Py_TYPE(argument), *done;
+    if (kind == Parameter) return 0;
+    if (kind == Tensor) {
+        PyObject *key = PyLong_FromVoidPtr(argument);
+        PyObject *entry = key ? PyDict_GetItemWithError(SLOT(tracer, light_known), key) : NULL;
+        Py_XDECREF(key);
+        if (entry != NULL && refers_to(PyTuple_GET_ITEM(entry, 0), argument)) return 0;
+        if (PyErr_Occurred()) return -1;
+        done = PyObject_CallMethodOneArg(tracer, name_first_seen, argument);
+    } else {
+        int plain = PyTuple_CheckExact(argument) ? all_plain(argument) : is_plain(argument);
+        if (plain) return plain < 0 ? -1 : 0;
+        PyObject *parents = PyList_New(0); /* nobody asks for them */
+        if (parents == NULL) return -1;
+        done = PyObject_CallMethodObjArgs(tracer, name_note_parents, argument, parents, NULL);
+        Py_DECREF(parents);
+    }
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+/* One more result of the type that `tally` counts: its name is (tally, number of that type, number of all). */
+static int name_result(PyObject *tracer, PyObject *tally, PyObject *result)
+{
+    PyObject *collector = SLOT(tracer, light_collector), *total = Py_NewRef(SLOT(collector, collector_total));
+    PyObject *number = PyLong_FromLong(PyLong_AsLong(SLOT(tally, tally_count)) + 1);
+    PyObject *more = PyLong_FromLong(PyLong_AsLong(total) + 1), *key = PyLong_FromVoidPtr(result), *entry = NULL;
+    PyObject *name = number ? PyTuple_Pack(3, tally, number, total) : NULL, *reference = PyWeakref_NewRef(result, NULL);
+    if (name != NULL && reference != NULL) entry = PyTuple_Pack(3, reference, name, Py_None);
+    int failed = more == NULL || key == NULL || entry == NULL || PyDict_SetItem(SLOT(tracer, light_known), key, entry) < 0;
+    if (!failed) {
+        put(collector, collector_total, Py_NewRef(more));
+        put(tally, tally_count, Py_NewRef(number));
+    }
+    PyObject *own[] = {total, number, more, key, entry, name, reference};
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) Py_XDECREF(own[i]);
+    return failed ? -1 : 0;
+}
+
+static PyObject *call_and_count(PyObject *tracer, PyObject *tally, PyObject *func, PyObject *args, PyObject *kwargs)
+{
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); i++)
+        if (name_argument(tracer, PyTuple_GET_ITEM(args, i)) < 0) return NULL;
+    PyObject *result = PyObject_Call(func, args, kwargs);
+    if (result == NULL) return NULL;
+    if ((PyObject *)Py_TYPE(result) == Tensor) {
+        if (name_result(tracer, tally, result) < 0) Py_CLEAR(result);
+        return result;
+    }
+    int plain = is_plain(result);
+    PyObject *function = plain == 0 ? PyDict_GetItemWithError(KNOWN, func) : NULL;
+    if (function != NULL) {
+        PyObject *parents = PyList_New(0);
+        PyObject *several = parents
+            ? PyObject_CallMethodObjArgs(tracer, name_made_several, function, result, parents, NULL) : NULL;
+        Py_XDECREF(parents);
+        Py_SETREF(result, several);
+    } else if (PyErr_Occurred()) Py_CLEAR(result);
+    return result;
+}
+
+/* LightTracer.__torch_function__(func, types, args=(), kwargs=None) */
+static PyObject *count(PyObject *self, PyObject *const *given, Py_ssize_t size)
+{
+    if (size < 3 || size > 5) {
+        PyErr_SetString(PyExc_TypeError, "__torch_function__ takes func, types, args and kwargs");
+        return NULL;
+    }
+    PyObject *tracer = given[0], *func = given[1], *kwargs = size > 4 && given[4] != Py_None ? given[4] : NULL;
+    PyObject *collector = SLOT(tracer, light_collector);
+    PyObject *tally = PyDict_GetItemWithError(SLOT(collector, collector_passed_by), func);
+    if (tally == NULL && PyErr_Occurred()) return NULL;
+    int counted = tally != NULL && size > 3 && PyTuple_CheckExact(given[3]) && no_subclass(given[2])
+                  && SLOT(tracer, light_others) == Py_False && SLOT(collector, collector_stopped) == Py_False
+                  && (kwargs == NULL || PyDict_CheckExact(kwargs));
+    PyObject *name, *argument;
+    Py_ssize_t at = 0;
+    while (counted > 0 && kwargs != NULL && PyDict_Next(kwargs, &at, &name, &argument)) counted = is_plain(argument);
+    if (counted < 0) return NULL;
+    if (!counted) {
+        PyObject *all[] = {tracer, func, given[2], size > 3 ? given[3] : NULL, kwargs ? kwargs : Py_None};
+        return PyObject_Vectorcall(count_in_python, all, size > 3 ? 5 : 3, NULL);
+    }
+    Py_INCREF(tally);
+    put(tracer, light_busy, Py_NewRef(Py_True));
+    PyObject *result = call_and_count(tracer, tally, func, given[3], kwargs);
+    put(tracer, light_busy, Py_NewRef(Py_False));
+    Py_DECREF(tally);
+    return result;
+}
+
 /* ---- the module ------------------------------------------------------------------------------------------------- */
 
 /* Where an attribute of a class's `__slots__` lies in its objects; -1 if it is none. */
@@ -727,6 +837,19 @@ static Py_ssize_t offset_of(PyObject *owner, const char *name)
     return offset;
 }
 
+static int find_slots(const Slot *slots, size_t many, PyObject *given)
+{
+    for (size_t i = 0; i < many; i++) {
+        PyObject *owner = PyDict_GetItemString(given, slots[i].owner);
+        if (owner == NULL) {
+            PyErr_Format(PyExc_TypeError, "%s is missing", slots[i].owner);
+            return -1;
+        }
+        if ((*slots[i].offset = offset_of(owner, slots[i].name)) < 0) return -1;
+    }
+    return 0;
+}
+
 static PyObject *configure(PyObject *module, PyObject *args, PyObject *given)
 {
     for (size_t i = 0; i < sizeof OBJECTS / sizeof *OBJECTS; i++) {
@@ -738,16 +861,22 @@ static PyObject *configure(PyObject *module, PyObject *args, PyObject *given)
     for (size_t i = 0; i < sizeof getters / sizeof *getters; i++)
         if (!Py_IS_TYPE(getters[i], &PyGetSetDescr_Type))
             return PyErr_Format(PyExc_TypeError, "%R is no getter", getters[i]);
-    for (size_t i = 0; i < sizeof SLOTS / sizeof *SLOTS; i++) {
-        PyObject *owner = PyDict_GetItemString(given, SLOTS[i].owner);
-        if (owner == NULL) return PyErr_Format(PyExc_TypeError, "%s is missing", SLOTS[i].owner);
-        if ((*SLOTS[i].offset = offset_of(owner, SLOTS[i].name)) < 0) return NULL;
-    }
+    if (find_slots(SLOTS, sizeof SLOTS / sizeof *SLOTS, given) < 0) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *configure_fastlog(PyObject *module, PyObject *args, PyObject *given)
+{
+    PyObject *method = given ? PyDict_GetItemString(given, "count_in_python") : NULL;
+    if (method == NULL) return PyErr_Format(PyExc_TypeError, "count_in_python is missing");
+    Py_XSETREF(count_in_python, Py_NewRef(method));
+    if (find_slots(SLOTS_OF_FASTLOG, sizeof SLOTS_OF_FASTLOG / sizeof *SLOTS_OF_FASTLOG, given) < 0) return NULL;
     Py_RETURN_NONE;
 }
 
 static PyMethodDef FUNCTIONS[] = {
     {"configure", (PyCFunction)(void (*)(void))configure, METH_VARARGS | METH_KEYWORDS, "What is to be used."},
+    {"configure_fastlog", (PyCFunction)(void (*)(void))configure_fastlog, METH_VARARGS | METH_KEYWORDS, "The same."},
     {NULL},
 };
 
@@ -756,6 +885,7 @@ static PyMethodDef METHODS[] = {
     {"__torch_function__", (PyCFunction)(void (*)(void))record, METH_FASTCALL, "Record a torch call."},
     {"enter_module", (PyCFunction)(void (*)(void))enter_module, METH_FASTCALL, "A module call begins."},
     {"leave_module", (PyCFunction)(void (*)(void))leave_module, METH_FASTCALL, "A module call has returned."},
+    {"count", (PyCFunction)(void (*)(void))count, METH_FASTCALL, "Count the result of a torch call."},
 };
 
 static struct PyModuleDef DEFINITION = {PyModuleDef_HEAD_INIT, "_hot", "The hot path of a capture.", -1, FUNCTIONS};

@@ -32,23 +32,29 @@ from .records import NO_KWARGS, Call, ModuleCall, Value
 from .tensor_memory import UNVERSIONED
 from .tracer import INFERENCE, NO_STATE, WITH_GRAD, Tracer, state_now
 
-#: The methods that hot.c has as well.
-_METHODS = ("__torch_function__", "enter_module", "leave_module")
+#: The methods that hot.c has as well, by class and name: as written in Python, and compiled.
+_METHODS: dict[tuple[type, str], tuple[Any, Any]] = {}
 
-_IN_PYTHON = {name: vars(Tracer)[name] for name in _METHODS}
+
+#: What hot.c fills: so many slots of `Value` and `ModuleCall`, and these fields of `Call`. If a record gets one more,
+#: Python alone makes it, until hot.c does so, too.
+_CALL = ("function", "args", "kwargs", "outputs", "written", "module_call", "site", "time", "rng", "state")
+_FILLED = (9, 8, _CALL)
 
 
 def _compiled() -> Any:
-    """The module made of hot.c, ready for use; None if there is none, or if this torch is too different for it."""
+    """The module made of hot.c, ready for use; None if there is none, or if this torch or our records are new to it."""
     try:
         hot: Any = importlib.import_module("torchlens.capture._hot")
     except ImportError:
         return None
+    if (len(Value.__slots__), len(ModuleCall.__slots__), Call._fields) != _FILLED:
+        return None
     try:
         hot.configure(
-            record_in_python=_IN_PYTHON["__torch_function__"],
-            enter_in_python=_IN_PYTHON["enter_module"],
-            leave_in_python=_IN_PYTHON["leave_module"],
+            record_in_python=vars(Tracer)["__torch_function__"],
+            enter_in_python=vars(Tracer)["enter_module"],
+            leave_in_python=vars(Tracer)["leave_module"],
             Tensor=Tensor,
             Parameter=Parameter,
             Function=Function,
@@ -92,14 +98,29 @@ def _compiled() -> Any:
 _hot = _compiled()
 
 #: Could the hot path be compiled?
-is_there = _hot is not None
+is_compiled = _hot is not None
 
 
 def use(native: bool) -> None:
     """From now on, let the hot path in C record calls, if it is there; or Python alone."""
-    for name in _METHODS:
-        setattr(Tracer, name, getattr(_hot, name) if native and is_there else _IN_PYTHON[name])
+    for (owner, name), (in_python, in_c) in _METHODS.items():
+        setattr(owner, name, in_c if native else in_python)
 
 
 def use_if_wanted() -> None:
+    """Use the hot path in C, if it is there and the environment does not forbid it."""
     use(os.environ.get("TORCHLENS_NATIVE", "1") != "0")
+
+
+def take_part(tracer: type, collector: type, tally: type) -> None:
+    """Let hot.c count the calls that fastlog's tracer wants nothing of but their number."""
+    if is_compiled:
+        in_python = vars(tracer)["__torch_function__"]
+        _hot.configure_fastlog(count_in_python=in_python, LightTracer=tracer, Collector=collector, Tally=tally)
+        _METHODS[tracer, "__torch_function__"] = in_python, _hot.count
+        use_if_wanted()
+
+
+if is_compiled:
+    for _name in ("__torch_function__", "enter_module", "leave_module"):
+        _METHODS[Tracer, _name] = vars(Tracer)[_name], getattr(_hot, _name)

@@ -30,6 +30,8 @@ class Stopped(BaseException):
 class Collector:
     """The part that both tracers share. It is told of events only."""
 
+    __slots__ = ("__dict__", "passed_by", "stopped", "total")  # three for hot.c, all others in `__dict__`
+
     def __init__(
         self,
         rules: Rules,

@@ -25,10 +25,11 @@ from .._torch import (
     no_torch_function,
     without_torch_function,
 )
+from ..capture import native
 from ..capture.calls import NO_SUBCLASS, TENSOR_ONLY, RunProgress, TorchCalls
 from ..capture.changes import Changes, begin_or_undo
 from ..capture.containers import PLAIN, all_plain, flat_tensors, put_in, tensors_in
-from ..capture.functions import KNOWN, Function, known_function
+from ..capture.functions import Function, known_function
 from ..capture.keeping import HiddenKeeper, give_own_memory
 from ..capture.modules import MODULE_BOUNDARY
 from ..capture.naming import is_library_file
@@ -38,7 +39,7 @@ from ..capture.surroundings import captured, modules_watched
 from ..capture.tensor_memory import own_memory
 from ..errors import ArgumentError
 from .collector import Collector, Stopped
-from .events import Event, Frame, Name, Run, new_event, new_frame
+from .events import Event, Frame, Name, Run, Tally, new_event, new_frame
 from .light_edits import LightEdits
 from .spec import check_training
 
@@ -58,6 +59,8 @@ class LightTracer(TorchCalls):
     It is told of module calls all the time, and of torch calls only while the model is being called, and only if
     something depends on them: watching only modules costs little more than a hook.
     """
+
+    __slots__ = ("collector", "known")  # for hot.c; all other attributes are in `__dict__`
 
     def __init__(self, model: nn.Module, collector: Collector) -> None:
         super().__init__()
@@ -179,37 +182,10 @@ class LightTracer(TorchCalls):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Observe a call of the common kind, as in `Tracer.__torch_function__`; `treat` does the same for all kinds."""
+        """Observe a call of the common kind; `treat` does the same for all kinds. Where hot.c could be compiled, calls
+        whose result no rule wants do not arrive here: it counts them itself."""
         collector, known = self.collector, self.known
-        tally = collector.passed_by.get(func)
-        if (
-            tally is not None
-            and (not types or types == TENSOR_ONLY)
-            and not (kwargs and not all_plain(kwargs.values()))
-            and not (self.others or collector.stopped)
-        ):
-            # 1. No rule wants the result: name the tensors that are new among the arguments, run, count the result.
-            for argument in args:
-                kind = type(argument)
-                if kind is Tensor:
-                    if known.get(id(argument), _UNKNOWN)[0]() is not argument:
-                        self._first_seen(argument)
-                elif kind not in _NO_PARENTS and not (kind is tuple and all_plain(argument)):
-                    self._note_parents(argument, [])
-            self.busy = True
-            try:
-                result = func(*args, **kwargs) if kwargs else func(*args)
-                if type(result) is Tensor:
-                    total = collector.total
-                    collector.total = total + 1
-                    tally.count = count = tally.count + 1
-                    known[id(result)] = (ref(result), (tally, count, total), None)
-                elif type(result) not in PLAIN:
-                    result = self._made_several(KNOWN[func], result, [])
-                return result
-            finally:
-                self.busy = False
-        # 2. Calls of any other kind are passed on to `treat`; metadata queries such as `x.shape` just run.
+        # 1. Calls of any other kind are passed on to `treat`; metadata queries such as `x.shape` just run.
         function = known_function(func)
         if (
             (types and types != TENSOR_ONLY)
@@ -223,7 +199,7 @@ class LightTracer(TorchCalls):
             if function is not None and function.is_metadata_query and not self.others and types in NO_SUBCLASS:
                 return func(*args, **kwargs) if kwargs else func(*args)
             return self.treat(func, types, args, kwargs or NO_KWARGS)
-        # 3. Arguments: the names of the tensors among them are the parents.
+        # 2. Arguments: the names of the tensors among them are the parents.
         parents: list[Name] = []
         for argument in args:
             kind = type(argument)
@@ -235,11 +211,11 @@ class LightTracer(TorchCalls):
         self.guarded = False
         self.busy = True
         try:
-            # 4. What was kept of a tensor gets its own memory before the call overwrites it. Then the call itself.
+            # 3. What was kept of a tensor gets its own memory before the call overwrites it. Then the call itself.
             if function.in_place and collector.kept:
                 self._before_overwriting(args[0], for_good=False)
             result = func(*args)
-            # 5. The result is counted and named; `_look` makes an event of it if a rule may want this type.
+            # 4. The result is counted and named; `_look` makes an event of it if a rule may want this type.
             if type(result) is Tensor:
                 tally = collector.tallies.get(function) or collector.tally_of(function, _site)
                 total = collector.total
@@ -639,3 +615,6 @@ def _site() -> Site:
             break
         frame = frame.f_back
     return pairs
+
+
+native.take_part(LightTracer, Collector, Tally)
