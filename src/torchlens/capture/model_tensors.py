@@ -14,6 +14,8 @@ from .keeping import Keeper
 from .records import TensorInfo, Trace, Value, facts_of
 from .tensor_memory import address_of, is_plain, lies_outside, version_of
 
+_new_value = Value.__new__
+
 #: Parameters and buffers by id, each with its role ("param" or "buffer") and what is known of it.
 TensorsById = dict[int, tuple[Tensor, str, TensorInfo]]
 
@@ -45,8 +47,11 @@ class ModelTensors:
         trace = self.trace
         params = trace.params
         address, _, shape, dtype, device, trainable = info
-        facts = (shape, dtype, device) if shape is not None else facts_of(tensor)
-        value = Value(len(params), "param", -1, None, address, facts, "" if trainable else None, tensor)
+        value = _new_value(Value)  # a model has hundreds, and `__init__` would take as long as all the rest
+        value.index, value.role, value.call, value.address, value.kept = len(params), "param", -1, address, tensor
+        value.position = value.transformed = None
+        value.grad_fn = "" if trainable else None
+        value._facts = (shape, dtype, device) if shape is not None else facts_of(tensor)
         params.append(value)
         self.params_by_storage.setdefault(storage or 0, []).append(value)
         trace.param_versions.append(version_of(tensor))
@@ -54,8 +59,13 @@ class ModelTensors:
 
     def warn_of_unseen_writes(self) -> None:
         """The forward pass is over: warn of parameters that were overwritten by something that capture can't see."""
-        versions = self.trace.param_versions
-        for value in self.unwritten_params.values():
+        versions, values = self.trace.param_versions, list(self.unwritten_params.values())
+        try:
+            if [value.kept._version for value in values] == [versions[value.index] for value in values]:  # type: ignore
+                return
+        except (AttributeError, RuntimeError):  # one was made in inference mode, or is kept elsewhere
+            pass
+        for value in values:
             kept = value.kept
             if isinstance(kept, Tensor) and version_of(kept) != versions[value.index]:
                 self.trace.warnings.append(

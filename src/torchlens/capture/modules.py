@@ -18,7 +18,14 @@ from typing import Any, Protocol
 import torch
 from torch import nn
 
-from .._torch import any_global_hook, call_with_grad, has_call_of_its_own, inside_compiled, may_be_compiled
+from .._torch import (
+    any_global_hook,
+    call_with_grad,
+    calls_in_its_way,
+    has_hooks,
+    inside_compiled,
+    may_be_compiled,
+)
 from ..errors import ArgumentError
 from .changes import Change, Replaced, Switch, add, made
 from .records import ModuleCall
@@ -239,15 +246,25 @@ def show_stand_ins(hidden: tuple[list[ModuleWatcher], list[StandInPut]]) -> None
 
 def stand_ins(modules: Iterable[nn.Module]) -> list[Change]:
     anywhere = any_global_hook()
-    return [StandInPut(module, name) for module in modules for name in _to_replace(module, anywhere)]
+    by_class: dict[type, tuple[str, ...]] = {}
+    changes: list[Change] = []
+    for module in modules:
+        kind = type(module)
+        names = by_class.get(kind) or by_class.setdefault(kind, _to_replace(kind, anywhere))
+        if names is _FORWARD and has_hooks(module):
+            names = _WITH_HOOKS
+        for name in names:
+            changes.append(StandInPut(module, name))
+    return changes
 
 
-def _to_replace(module: nn.Module, hooks_anywhere: bool) -> tuple[str, ...]:
-    if isinstance(module, torch.jit.ScriptModule):
+_FORWARD, _WITH_HOOKS = ("forward",), ("_call_impl", "forward")
+
+
+def _to_replace(kind: type[nn.Module], hooks_anywhere: bool) -> tuple[str, ...]:
+    if issubclass(kind, torch.jit.ScriptModule):
         return ("_call_impl",)
-    if hooks_anywhere or has_call_of_its_own(module):
-        return ("_call_impl", "forward")
-    return ("forward",)
+    return _WITH_HOOKS if hooks_anywhere or calls_in_its_way(kind) else _FORWARD
 
 
 def new_hooks_noticed() -> list[Change]:
