@@ -1,6 +1,7 @@
 /* The hot path in C: a torch call of the common kind is recorded here as `Tracer._record` records any kind of call.
  *
- * A call is common if it draws no random numbers, returns one plain tensor, and overwrites at most its first argument.
+ * A call is common if it draws no random numbers, returns one plain tensor or several, and overwrites at most its first
+ * argument.
  * `record` below is `Tracer.__torch_function__` wherever this file could be compiled; `enter_module` and `leave_module`
  * do the same for the common call of a module, which takes or returns the tensor that the last torch call returned.
  * `count` is the method of fastlog's tracer for calls whose result nobody wants: it is counted and named, no more.
@@ -20,7 +21,7 @@
 static PyObject *record_in_python, *enter_in_python, *leave_in_python; /* the methods as they are written in Python */
 static PyObject *count_in_python;
 static PyObject *Tensor, *Parameter, *Value, *Call, *ModuleCall, *MODULE_CALL, *MODULE_CALL_INSIDE;
-static PyObject *KNOWN, *PLAIN, *NO_KWARGS, *NO_STATE, *WITH_GRAD, *INFERENCE, *UNVERSIONED;
+static PyObject *KNOWN, *PLAIN, *NO_KWARGS, *NO_STATE, *WITH_GRAD, *INFERENCE, *UNVERSIONED, *UNKNOWN;
 static PyObject *is_grad_enabled, *is_inference_mode_enabled, *any_autocast, *state_with_autocast, *set_grad_enabled;
 static PyObject *lazy_copy, *storage_address, *is_zero_tensor, *is_conj, *is_neg, *perf_counter_ns, *MODULE_BOUNDARY;
 static PyObject *version_getter, *requires_grad_getter, *is_quantized_getter, *is_cpu_getter, *is_cuda_getter;
@@ -29,7 +30,7 @@ static PyObject *version_getter, *requires_grad_getter, *is_quantized_getter, *i
 static const struct { const char *name; PyObject **place; } OBJECTS[] = {
     OBJECT(record_in_python), OBJECT(enter_in_python), OBJECT(leave_in_python), OBJECT(ModuleCall),
     OBJECT(MODULE_CALL), OBJECT(MODULE_CALL_INSIDE), OBJECT(Tensor), OBJECT(Parameter), OBJECT(Value), OBJECT(Call), OBJECT(KNOWN), OBJECT(PLAIN),
-    OBJECT(NO_KWARGS), OBJECT(NO_STATE), OBJECT(WITH_GRAD), OBJECT(INFERENCE), OBJECT(UNVERSIONED), OBJECT(is_grad_enabled),
+    OBJECT(NO_KWARGS), OBJECT(NO_STATE), OBJECT(WITH_GRAD), OBJECT(INFERENCE), OBJECT(UNVERSIONED), OBJECT(UNKNOWN), OBJECT(is_grad_enabled),
     OBJECT(is_inference_mode_enabled), OBJECT(any_autocast), OBJECT(state_with_autocast), OBJECT(set_grad_enabled),
     OBJECT(lazy_copy), OBJECT(storage_address), OBJECT(is_zero_tensor), OBJECT(is_conj), OBJECT(is_neg),
     OBJECT(perf_counter_ns), OBJECT(MODULE_BOUNDARY), OBJECT(version_getter), OBJECT(requires_grad_getter),
@@ -482,40 +483,23 @@ static int make(TorchCall *call, PyObject *func)
     return call->time == NULL || (call->site = call_site()) == NULL ? -1 : 0;
 }
 
-static int append_record(TorchCall *call, PyObject *value)
+static int append_record(TorchCall *call, PyObject *outputs)
 {
-    PyObject *record = ((PyTypeObject *)Call)->tp_alloc((PyTypeObject *)Call, 10), *outputs = PyTuple_Pack(1, value);
-    if (record == NULL || outputs == NULL) {
-        Py_XDECREF(record);
-        Py_XDECREF(outputs);
-        return -1;
-    }
+    PyObject *record = ((PyTypeObject *)Call)->tp_alloc((PyTypeObject *)Call, 10);
+    if (record == NULL) return -1;
     PyObject *fields[] = {call->function, call->stored_args, call->stored_kwargs, outputs, call->overwritten,
                           SLOT(call->tracer, tracer_module_call), call->site, call->time, Py_None, call->state};
     for (int i = 0; i < 10; i++) PyTuple_SET_ITEM(record, i, Py_NewRef(fields[i]));
     int failed = PyList_Append(SLOT(call->tracer, tracer_calls), record);
-    Py_DECREF(outputs);
     Py_DECREF(record);
     return failed;
 }
 
-/* The result becomes a value and the call a record; returns what the caller gets. */
-static PyObject *keep_result(TorchCall *call, int telling)
+/* One tensor was returned: it becomes a value, and the call a record. Returns what the caller gets. */
+static PyObject *keep_result(TorchCall *call, int fresh, int telling)
 {
-    PyObject *identity = call->identity, *result = call->result;
-    int fresh = SLOT(call->function, function_fresh) == Py_True;
-    int shares = fresh ? 0 : PyObject_IsTrue(SLOT(identity, identity_shared)); /* memory with others, perhaps */
-    if (shares < 0) return NULL;
-    if ((PyObject *)Py_TYPE(result) != Tensor || (call->target != NULL && result != call->target) || shares) {
-        PyObject *known = before(call);
-        if (known == NULL) return NULL;
-        PyObject *returned = PyObject_CallMethodObjArgs(
-            call->tracer, name_after_uncommon, call->function, call->args, kwargs_of(call), known, result, call->time,
-            call->site, NULL);
-        Py_DECREF(known);
-        return returned;
-    }
-    PyObject *value = new_value(call->tracer, identity, result, fresh, call->state), *returned = NULL;
+    PyObject *identity = call->identity, *result = call->result, *outputs = NULL, *returned = NULL;
+    PyObject *value = new_value(call->tracer, identity, result, fresh, call->state);
     if (value == NULL || remember(call->tracer, identity, result, value) < 0) goto done;
     if (call->target != NULL) {
         put(value, value_address, Py_NewRef(SLOT(PyTuple_GET_ITEM(call->stored_args, 0), value_address)));
@@ -524,10 +508,62 @@ static PyObject *keep_result(TorchCall *call, int telling)
         if (written == NULL) goto done;
         Py_DECREF(written);
     }
-    if (append_record(call, value) < 0) goto done;
+    if ((outputs = PyTuple_Pack(1, value)) == NULL || append_record(call, outputs) < 0) goto done;
     returned = telling ? PyObject_CallMethodObjArgs(call->tracer, name_told, result, value, NULL) : Py_NewRef(result);
 done:
+    Py_XDECREF(outputs);
     Py_XDECREF(value);
+    return returned;
+}
+
+/* The same for a tuple or list of tensors, if nobody is to be told of them. */
+static PyObject *keep_results(TorchCall *call)
+{
+    Py_ssize_t count = PySequence_Fast_GET_SIZE(call->result);
+    PyObject *outputs = PyTuple_New(count), *returned = NULL;
+    if (outputs == NULL) return NULL;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *tensor = PySequence_Fast_GET_ITEM(call->result, i), *position = PyLong_FromSsize_t(i);
+        PyObject *value = position ? new_value(call->tracer, call->identity, tensor, 0, call->state) : NULL;
+        if (value == NULL) {
+            Py_XDECREF(position);
+            goto done;
+        }
+        put(value, value_position, position);
+        PyTuple_SET_ITEM(outputs, i, value);
+        if (remember(call->tracer, call->identity, tensor, value) < 0) goto done;
+    }
+    put(call->tracer, tracer_last, Py_NewRef(UNKNOWN)); /* that is for a call that returned one tensor */
+    if (append_record(call, outputs) == 0) returned = Py_NewRef(call->result);
+done:
+    Py_DECREF(outputs);
+    return returned;
+}
+
+static int are_plain_tensors(PyObject *result)
+{
+    if (!PyTuple_Check(result) && !PyList_CheckExact(result)) return 0;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(result); i++)
+        if ((PyObject *)Py_TYPE(PySequence_Fast_GET_ITEM(result, i)) != Tensor) return 0;
+    return PySequence_Fast_GET_SIZE(result) > 0;
+}
+
+/* Record what came of a call; returns what the caller gets. */
+static PyObject *after(TorchCall *call, int telling)
+{
+    int fresh = SLOT(call->function, function_fresh) == Py_True;
+    int shares = fresh ? 0 : PyObject_IsTrue(SLOT(call->identity, identity_shared)); /* memory with others, perhaps */
+    if (shares < 0) return NULL;
+    if (!shares && (PyObject *)Py_TYPE(call->result) == Tensor && (!call->target || call->result == call->target))
+        return keep_result(call, fresh, telling);
+    int told = PyTuple_GET_SIZE(SLOT(call->tracer, tracer_told_calls)) > 0;
+    if (!shares && !call->target && !told && are_plain_tensors(call->result)) return keep_results(call);
+    PyObject *known = before(call);
+    if (known == NULL) return NULL;
+    PyObject *returned = PyObject_CallMethodObjArgs(
+        call->tracer, name_after_uncommon, call->function, call->args, kwargs_of(call), known, call->result, call->time,
+        call->site, NULL);
+    Py_DECREF(known);
     return returned;
 }
 
@@ -546,7 +582,7 @@ static PyObject *record_common(TorchCall *call, PyObject *func)
     }
     call->overwritten = call->target ? PyTuple_GetSlice(call->stored_args, 0, 1) : PyTuple_New(0);
     if (call->overwritten == NULL || (call->state = state_now()) == NULL) return NULL;
-    return make(call, func) < 0 ? NULL : keep_result(call, telling);
+    return make(call, func) < 0 ? NULL : after(call, telling);
 }
 
 /* ---- which calls are common ------------------------------------------------------------------------------------- */

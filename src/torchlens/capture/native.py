@@ -30,7 +30,7 @@ from .identity import Identity
 from .modules import MODULE_BOUNDARY
 from .records import NO_KWARGS, Call, ModuleCall, Value
 from .tensor_memory import UNVERSIONED
-from .tracer import INFERENCE, NO_STATE, WITH_GRAD, Tracer, state_now
+from .tracer import INFERENCE, NO_STATE, UNKNOWN, WITH_GRAD, Tracer, state_now
 
 #: The methods that hot.c has as well, by class and name: as written in Python, and compiled.
 _METHODS: dict[tuple[type, str], tuple[Any, Any]] = {}
@@ -72,6 +72,7 @@ def _compiled() -> Any:
             WITH_GRAD=WITH_GRAD,
             INFERENCE=INFERENCE,
             UNVERSIONED=UNVERSIONED,
+            UNKNOWN=UNKNOWN,
             MODULE_BOUNDARY=MODULE_BOUNDARY,
             is_grad_enabled=is_grad_enabled,
             is_inference_mode_enabled=is_inference_mode_enabled,

@@ -53,7 +53,7 @@ from .rng import drawn_from
 from .tensor_memory import UNVERSIONED
 
 #: Placeholder for a tensor that `Identity.live` has no entry for.
-_UNKNOWN: tuple[Any, Any, int] = (lambda: None, None, UNVERSIONED)
+UNKNOWN: tuple[Any, Any, int] = (lambda: None, None, UNVERSIONED)
 
 NO_STATE: tuple[Any, ...] = (False, False, ())
 WITH_GRAD: tuple[Any, ...] = (True, False, ())
@@ -105,7 +105,7 @@ class Tracer(TorchCalls):
         self.call_counts = [0] * len(modules)
         self.below = False  # recording what was seen at the dispatcher
         self.hidden: Callable[[], Any] = nullcontext  # from dispatch modes of the model's, if it has entered one
-        self.last = _UNKNOWN  # the entry in `Identity.live` of what the last torch call returned, if it is known
+        self.last = UNKNOWN  # the entry in `Identity.live` of what the last torch call returned, if it is known
 
     def prepare(self) -> None:
         super().prepare()
@@ -205,7 +205,7 @@ class Tracer(TorchCalls):
         if written:
             outputs += self._after_write(function, written, overwritten)
         if type(result) is Tensor and not identity.watchful and not identity.shared:
-            self.last = identity.live.get(id(result), _UNKNOWN)
+            self.last = identity.live.get(id(result), UNKNOWN)
         if outputs:
             place = self.module_call
             calls.append(
@@ -275,7 +275,7 @@ class Tracer(TorchCalls):
         self.identity.after_swap(one, other)
 
     def forget_last(self) -> None:
-        self.last = _UNKNOWN
+        self.last = UNKNOWN
 
     def take_turn(self) -> None:
         self.identity.synthesize = self._synthesize
@@ -546,7 +546,7 @@ class Tracer(TorchCalls):
         alone = len(container) == 1 and type(container[0]) is Tensor
         with no_torch_function():  # asking a tensor for its version is a torch call, too
             for tensor in container if alone else flat_tensors(container):
-                reference, value, version = live.get(id(tensor), _UNKNOWN)
+                reference, value, version = live.get(id(tensor), UNKNOWN)
                 if reference() is not tensor:
                     if id(tensor) in self.identity.unwritten_params:
                         found.append((self.identity.unwritten_params[id(tensor)], tensor))
