@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 
 _MOST_DIMENSIONS = 10
 _MOST_SHAPES = 8
@@ -91,18 +91,35 @@ def tensor_words(shapes: Sequence[Sequence[int]], dtype: object) -> str:
     >>> tensor_words([(1, 4), (1, 5)], torch.int64)
     'i64[1,?]'
     """
-    kind = _type_word(dtype)
-    sizes: Sequence[int]
     if len(shapes) == 1:
-        sizes = shapes[0]
-    elif len(set(map(len, shapes))) > 1:
-        return f"{kind}[...]"
-    else:
-        sizes = [each[0] if all(size == each[0] for size in each) else -1 for each in zip(*shapes, strict=True)]
+        return words_of(shapes[0], dtype)
+    if len(set(map(len, shapes))) > 1:
+        return f"{_type_word(dtype)}[...]"
+    same = [each[0] if all(size == each[0] for size in each) else -1 for each in zip(*shapes, strict=True)]
+    return _sized(same, dtype)
+
+
+def words_of(shape: Sequence[int], dtype: object) -> str:
+    """The same for one shape; few shapes come again and again in a model.
+
+    >>> import torch
+    >>> words_of((5, 5), torch.bfloat16)
+    'bf16[5,5]'
+    """
+    try:
+        return _sized_once(shape, dtype)
+    except TypeError:  # a size is a symbol, which has no hash
+        return _sized(shape, dtype)
+
+
+def _sized(sizes: Sequence[int], dtype: object) -> str:
     words = [str(size) if isinstance(size, int) and size >= 0 else "?" for size in sizes]
     if len(words) > _MOST_DIMENSIONS:
         words = [*words[: _MOST_DIMENSIONS - 3], "...", *words[-2:]]
-    return f"{kind}[{','.join(words)}]"
+    return f"{_type_word(dtype)}[{','.join(words)}]"
+
+
+_sized_once = lru_cache(1024)(_sized)
 
 
 @cache
@@ -110,11 +127,11 @@ def _type_word(dtype: object) -> str:
     return _TYPE.sub(lambda match: match[1][0] if match[1] != "bfloat" else "bf", str(dtype).removeprefix("torch."))
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """
     >>> aligned([("0: input_1_0", "f32[5]", ""), ("1: relu_1_1", "f32[5]", "act")])
     ['0: input_1_0  f32[5]', '1: relu_1_1   f32[5]  act']
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    line = "  ".join([f"{{:<{width}}}" for width in widths])
-    return [line.format(*row).rstrip() for row in rows]
+    line = "  ".join([f"%-{width}s" for width in widths])
+    return [(line % row).rstrip() for row in rows]

@@ -151,6 +151,16 @@ class Value:
         return self._facts
 
     @property
+    def shape_and_type(self) -> tuple[torch.Size, torch.dtype]:
+        """Asked of the saved tensor, if that is as it was: where each of them is printed, the device is not looked up."""
+        if self._facts is None:
+            try:
+                return self.kept.shape, self.kept.dtype  # type: ignore[union-attr]
+            except RuntimeError:  # a nested tensor
+                pass
+        return self.facts[:2]
+
+    @property
     def shape(self) -> torch.Size:
         return self.facts[0]
 

@@ -135,21 +135,24 @@ class ModuleTree:
         return list(map(self.home, range(len(self._entries))))
 
     def home(self, place: int) -> int:
-        value = self._entries[place]
-        if value.call < 0 and value.role != "input" and self._graph.children[place]:
-            value = self._entries[self._graph.children[place][0]]
-        return self._recorded[value.call].module_call if value.call >= 0 else -1
+        call = self._entries[place].call
+        if call >= 0:
+            return self._recorded[call].module_call
+        children = self._graph.children[place] if self._entries[place].role != "input" else ()
+        call = self._entries[children[0]].call if children else -1
+        return self._recorded[call].module_call if call >= 0 else -1
 
     def containing(self, place: int) -> list[int]:
         """The submodule calls around an entry, from the outermost in; the model itself is left out."""
         return self.around(self.home(place))
 
-    def innermost(self, place: int) -> int:
-        """The innermost submodule call around an entry, -1 if it is in none."""
-        call = self.home(place)
-        while call >= 0 and not self.address(call):
-            call = self.calls[call].parent
-        return call
+    def address_around(self, place: int) -> str:
+        """The address of the innermost submodule around an entry, "" if it is in none."""
+        call, address = self.home(place), ""
+        while call >= 0 and not address:
+            around = self.calls[call]
+            address, call = self.infos[around.module].address, around.parent
+        return address
 
     def around(self, call: int) -> list[int]:
         chain = []

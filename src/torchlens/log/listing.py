@@ -10,7 +10,7 @@ import numpy as np
 from ..capture.records import distinct_shapes
 from ..graph.graph import Graph
 from ..graph.program import Edges, Ints, ints, number_by_first_use
-from ..words import aligned, tensor_words
+from ..words import aligned, tensor_words, words_of
 
 if TYPE_CHECKING:
     from .layer_log import LayerLog
@@ -49,7 +49,7 @@ def layer_lines(graph: Graph) -> list[str]:
     total = len(groups.heads) - 1
     first, last = shown_of(total)
     shown = groups.into(np.array([*range(first), *range(last, total)], np.int64)).lists()
-    rows = [_row(graph, group[0], group if every else listed[group].tolist()) for group in shown]
+    rows = _rows(graph, [group[0] for group in shown], shown if every else [listed[group].tolist() for group in shown])
     left_out = [f"... {last - first:,} more layers: log.layer_list has every operation, log[{first}:{first + 50}] some"]
     lines = aligned(rows)
     return [*lines[:first], *(left_out if last > first else []), *lines[first:]]
@@ -65,20 +65,26 @@ def shown_of(count: int, most: int = MOST_LINES) -> tuple[int, int]:
     return (count, count) if count <= most else (most // 2, count - most // 2)
 
 
-def _row(graph: Graph, number: int, places: list[int]) -> tuple[str, str, str]:
-    """Number and name, shape, module."""
-    first, layer = places[0], graph.layers[places[0]]
-    name, total = graph.layer_label(layer), graph.num_passes[layer]
-    if len(places) > 1:
-        some = "" if len(places) == total else f"{len(places)}/"
-        name = f"{name} ({some}{total} passes)"
-    elif total > 1:
-        name = f"{name}:{graph.passes[first]} ({graph.passes[first]}/{total} passes)"
-    shape, dtype, _ = graph.entries[first].facts
-    shapes = distinct_shapes([graph.entries[place] for place in places]) if len(places) > 1 else [shape]
-    around = graph.modules.innermost(first)
-    module = graph.modules.address(around) if around >= 0 else ""
-    return f"{number}: {name}", tensor_words(shapes, dtype), module
+def _rows(graph: Graph, numbers: list[int], groups: list[list[int]]) -> list[tuple[str, str, str]]:
+    """Number and name, shape, module: of the operations that stand on a line together."""
+    layers, totals, entries, modules = graph.layers, graph.num_passes, graph.entries, graph.modules
+    rows = []
+    for number, places in zip(numbers, groups, strict=True):
+        first = places[0]
+        layer = layers[first]
+        name, total = graph.layer_label(layer), totals[layer]
+        shape, dtype = entries[first].shape_and_type
+        if total == 1:
+            words = words_of(shape, dtype)
+        elif len(places) == 1:
+            name = f"{name}:{graph.passes[first]} ({graph.passes[first]}/{total} passes)"
+            words = words_of(shape, dtype)
+        else:
+            some = "" if len(places) == total else f"{len(places)}/"
+            name = f"{name} ({some}{total} passes)"
+            words = tensor_words(distinct_shapes([entries[place] for place in places]), dtype)
+        rows.append((f"{number}: {name}", words, modules.address_around(first)))
+    return rows
 
 
 def op_line(op: OpLog) -> str:

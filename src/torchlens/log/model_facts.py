@@ -244,7 +244,7 @@ class ModelFacts:
     @property
     def total_params(self) -> int:
         """Elements of the model's parameters, each parameter once."""
-        return sum(info.numel for info in self._trace.param_infos)
+        return sum([info.shape.numel() for info in self._trace.param_infos if info.shape is not None])
 
     @property
     def total_params_trainable(self) -> int:
@@ -256,7 +256,8 @@ class ModelFacts:
 
     @property
     def total_params_memory(self) -> int:
-        return sum(info.nbytes for info in self._trace.param_infos)
+        infos = [info for info in self._trace.param_infos if info.shape is not None]
+        return sum([info.shape.numel() * info.dtype.itemsize for info in infos])  # type: ignore[union-attr]
 
     @property
     def total_params_memory_str(self) -> str:

@@ -97,8 +97,8 @@ def _children_by_address(graph: Graph) -> dict[str, list[str]]:
     first_call: dict[str, int] = {}
     for number, call in enumerate(graph.trace.module_calls):
         address = graph.trace.modules[call.module].address if call.number == 1 else ""
-        while address:  # a container counts as called when something in it first is
-            first_call.setdefault(address, number)
+        while address and address not in first_call:  # a container counts as called when something in it first is
+            first_call[address] = number
             address = address.rpartition(".")[0]
     children: dict[str, list[str]] = {}
     for info in graph.trace.modules:
