@@ -20,6 +20,7 @@ from types import FrameType
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
+C = TypeVar("C")
 
 
 class Change(Protocol):
@@ -117,14 +118,12 @@ def begin_or_undo(run: Changes, frame: FrameType | None = None) -> None:
         raise
 
 
-def add(change: Change, beside: Hashable) -> None:
-    """Make one more change for every run that has made the one with the key `beside`."""
+def tell(kind: type[C], something: Callable[[C], None]) -> None:
+    """Tell all changes of a kind that are made at this moment."""
     with _lock:
-        runs = [run for run in _running if any(made.key == beside for made in run.changes)]
-        for run in runs:
-            run.changes.append(change)
-        if runs:
-            _made.setdefault(change.key, change).make()
+        for change in made():
+            if isinstance(change, kind):
+                something(change)
 
 
 def made() -> list[Change]:

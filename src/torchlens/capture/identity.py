@@ -390,7 +390,7 @@ class Identity:
             return None
         if storage in self.writes.by_storage or self.writes.mirrors or (self.exposed and not self.keeping):
             return None
-        info, values = self.model_tensors.by_id[id(tensor)][2], self.trace.values
+        info, values = self.model_tensors.by_id.buffers[id(tensor)][1], self.trace.values
         assert info.shape is not None
         facts, saved = (info.shape, info.dtype, info.device), tensor.clone() if self.keeping else None
         value = Value(len(values), "buffer", -1, None, info.address, facts, None, saved)

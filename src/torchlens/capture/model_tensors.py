@@ -5,19 +5,28 @@ Most are only read: a parameter that has not been written to is recognised by it
 
 from __future__ import annotations
 
+from functools import cached_property
+from operator import attrgetter
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from .._torch import UninitializedTensorMixin
+from .._torch import storage_address
 from .keeping import Keeper
 from .records import TensorInfo, Trace, Value, facts_of
 from .tensor_memory import address_of, is_plain, lies_outside, version_of
 
 _new_value = Value.__new__
+_version = attrgetter("_version")
 
-#: Parameters and buffers by id, each with its role ("param" or "buffer") and what is known of it.
-TensorsById = dict[int, tuple[Tensor, str, TensorInfo]]
+
+class TensorsById(NamedTuple):
+    """Parameters and buffers by id, each with what is known of it. A tensor may be both."""
+
+    params: dict[int, tuple[Tensor, TensorInfo]]
+    buffers: dict[int, tuple[Tensor, TensorInfo]]
 
 
 class ModelTensors:
@@ -26,36 +35,66 @@ class ModelTensors:
     def __init__(self, by_id: TensorsById, trace: Trace, keeper: Keeper) -> None:
         self.by_id = by_id
         self.trace = trace
-        self.buffer_addresses = {info.address for _, role, info in by_id.values() if role == "buffer"}
         self.unwritten_params: dict[int, Value] = {}  # plain ones, by id
         self.other_params: list[tuple[Tensor, Value]] = []  # of classes that do something of their own
-        self.params_by_storage: dict[int, list[Value]] = {}
         self.plain_buffers: dict[int, tuple[int, int]] = {}  # their versions and storages, by id
-        unwritten, foreign = self.unwritten_params, keeper.foreign
-        for key, (tensor, role, info) in by_id.items():
-            storage = address_of(tensor)
-            if storage is not None:
-                foreign.add(storage)
-            if role == "param" and type(tensor) is Parameter:
-                unwritten[key] = self.add_param(tensor, info, storage)
-            elif role == "param" and not isinstance(tensor, UninitializedTensorMixin):
-                self.other_params.append((tensor, self.add_param(tensor, info, storage)))
-            elif storage is not None and info.shape is not None and len(info.shape) == 1 and _in_plain_memory(tensor):
+        self._param_storages: list[int] = []  # in the order of `trace.params`
+        self._add_params([about for about in by_id.params.values() if about[1].shape is not None], keeper)
+        self._add_buffers(keeper)
+        keeper.foreign.discard(0)
+
+    def _add_params(self, params: list[tuple[Tensor, TensorInfo]], keeper: Keeper) -> None:
+        tensors = [tensor for tensor, _ in params]
+        storages, versions = _storages(tensors), _versions(tensors)
+        keeper.foreign.update(storages)
+        for (tensor, info), storage, version in zip(params, storages, versions, strict=True):
+            value = self._new_param(tensor, info, storage, version)
+            if type(tensor) is Parameter:
+                self.unwritten_params[id(tensor)] = value
+            else:
+                self.other_params.append((tensor, value))
+
+    def _add_buffers(self, keeper: Keeper) -> None:
+        params, buffers = self.by_id
+        storages = _storages([tensor for tensor, _ in buffers.values()])
+        keeper.foreign.update(storages)
+        for (key, (tensor, info)), storage in zip(buffers.items(), storages, strict=True):
+            plain = storage and info.shape is not None and len(info.shape) == 1 and _in_plain_memory(tensor)
+            if plain and key not in params:
                 self.plain_buffers[key] = (version_of(tensor), storage)  # with more dimensions its order may be any
 
-    def add_param(self, tensor: Tensor, info: TensorInfo, storage: int | None) -> Value:
+    def add_param(self, tensor: Tensor, info: TensorInfo) -> Value:
+        """A parameter that a lazy module has just made."""
+        storage = address_of(tensor) or 0
+        value = self._new_param(tensor, info, storage, version_of(tensor))
+        if "params_by_storage" in vars(self):
+            self.params_by_storage.setdefault(storage, []).append(value)
+        return value
+
+    def _new_param(self, tensor: Tensor, info: TensorInfo, storage: int, version: int) -> Value:
         trace = self.trace
-        params = trace.params
         address, _, shape, dtype, device, trainable = info
         value = _new_value(Value)  # a model has hundreds, and `__init__` would take as long as all the rest
-        value.index, value.role, value.call, value.address, value.kept = len(params), "param", -1, address, tensor
+        value.index, value.role, value.call, value.address, value.kept = len(trace.params), "param", -1, address, tensor
         value.position = value.transformed = None
         value.grad_fn = "" if trainable else None
         value._facts = (shape, dtype, device) if shape is not None else facts_of(tensor)
-        params.append(value)
-        self.params_by_storage.setdefault(storage or 0, []).append(value)
-        trace.param_versions.append(version_of(tensor))
+        trace.params.append(value)
+        trace.param_versions.append(version)
+        self._param_storages.append(storage)
         return value
+
+    @cached_property
+    def params_by_storage(self) -> dict[int, list[Value]]:
+        """The parameters in each storage; those that were written to are taken out. Wanted at the first write."""
+        found: dict[int, list[Value]] = {}
+        for value, storage in zip(self.trace.params, self._param_storages, strict=True):
+            found.setdefault(storage, []).append(value)
+        return found
+
+    @cached_property
+    def buffer_addresses(self) -> set[str]:
+        return {info.address for key, (_, info) in self.by_id.buffers.items() if key not in self.by_id.params}
 
     def warn_of_unseen_writes(self) -> None:
         """The forward pass is over: warn of parameters that were overwritten by something that capture can't see."""
@@ -72,6 +111,21 @@ class ModelTensors:
                     f"the parameter {value.address} was overwritten by code that can't be observed; operations that "
                     "used it are logged with its first value"
                 )
+
+
+def _storages(tensors: list[Tensor]) -> list[int]:
+    """Where their storages are; 0 for a layout that has none."""
+    try:
+        return list(map(storage_address, tensors))
+    except RuntimeError:  # there is a sparse one
+        return [address_of(tensor) or 0 for tensor in tensors]
+
+
+def _versions(tensors: list[Tensor]) -> list[int]:
+    try:
+        return list(map(_version, tensors))
+    except RuntimeError:  # one was made in inference mode
+        return [version_of(tensor) for tensor in tensors]
 
 
 def uninitialized_param(tensor: Tensor) -> Value:

@@ -9,7 +9,7 @@ the last capture to end removes them. Compared with hooks this is cheaper and se
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
 from functools import wraps
@@ -27,7 +27,7 @@ from .._torch import (
     may_be_compiled,
 )
 from ..errors import ArgumentError
-from .changes import Change, Replaced, Switch, add, made
+from .changes import Change, Replaced, Switch, made, tell
 from .records import ModuleCall
 
 
@@ -120,13 +120,26 @@ def watchers_here() -> list[ModuleWatcher]:
 class StandIn:
     """Stands in for a bound method of a module, `_call_impl` or `forward`."""
 
-    __slots__ = ("__wrapped__", "is_forward", "method", "module")
+    __slots__ = ("attributes", "before", "is_forward", "method", "module", "name")
 
-    def __init__(self, module: nn.Module, name: str) -> None:
+    def __init__(self, module: nn.Module, name: str, attributes: dict[str, Any]) -> None:
         self.method: Callable[..., Any] = getattr(module, name)
-        self.module = module
-        self.is_forward = name == "forward"
-        self.__wrapped__ = self.method  # code that asks for the signature of forward gets it
+        self.module = module  # or nobody, when it is out of use
+        self.name, self.is_forward = name, name == "forward"
+        self.attributes, self.before = attributes, attributes.get(name)  # an instance attribute that was there before
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        return self.method  # code that asks for the signature of forward gets it
+
+    def hide(self) -> None:
+        name, attributes = self.name, self.attributes
+        if attributes.get(name) is not self:  # the model has put something else there
+            return
+        if self.before is None:
+            del attributes[name]
+        else:
+            attributes[name] = self.before
 
     def __getattr__(self, name: str) -> Any:
         if name == "method":  # while a copy of this object is being made, it is not there yet
@@ -191,71 +204,49 @@ class _Nobody(nn.Module):
 _NOBODY = _Nobody()
 
 
-class StandInPut:
-    """The change that puts a stand-in for a method among a module's instance attributes."""
+class StandInsPut:
+    """The change that puts stand-ins for methods among the instance attributes of modules.
 
-    __slots__ = ("_attributes", "_before", "_module", "_name", "_stand_in", "key")
+    Where another capture has put one, that one serves both, and the last of the two to end removes it.
+    """
 
-    def __init__(self, module: nn.Module, name: str) -> None:
-        self._attributes = vars(module)
-        self.key = (id(self._attributes), name)
-        self._module, self._name = module, name
-        self._before: Any = None  # an instance attribute that was there before
-        self._stand_in: StandIn | None = None
+    def __init__(self, modules: Sequence[nn.Module]) -> None:
+        self.key = (id(self), "stand-ins")
+        self._modules = modules
+        self.put: list[StandIn] = []
 
     def make(self) -> None:
-        if self._stand_in is None:
-            self._before, self._stand_in = self._attributes.get(self._name), StandIn(self._module, self._name)
-            self._attributes[self._name] = self._stand_in
+        anywhere = any_global_hook()
+        by_class: dict[type, tuple[str, ...]] = {}
+        for module in self._modules:
+            kind = type(module)
+            names = by_class.get(kind) or by_class.setdefault(kind, _to_replace(kind, anywhere))
+            if names is _FORWARD and has_hooks(module):
+                names = _WITH_HOOKS
+            for name in names:
+                self._add(module, name)
 
     def undo(self) -> None:
-        if self._stand_in is None:
-            return
-        self._stand_in.module = _NOBODY
-        self.hide()
+        others = {id(stand_in) for each in _stand_ins_put() if each is not self for stand_in in each.put}
+        for stand_in in self.put:
+            if not others or id(stand_in) not in others:
+                stand_in.module = _NOBODY
+                stand_in.hide()
 
-    def show(self) -> None:
-        if self._stand_in is not None:
-            self._attributes[self._name] = self._stand_in
+    def also(self, module: nn.Module) -> None:
+        """Put one for `_call_impl`, too, if this module is among those that have one for `forward`."""
+        if vars(module).get("forward") in self.put:
+            self._add(module, "_call_impl")
 
-    def hide(self) -> None:
-        if self._attributes.get(self._name) is not self._stand_in:  # the model has put something else there
-            return
-        if self._before is None:
-            del self._attributes[self._name]
+    def _add(self, module: nn.Module, name: str) -> None:
+        attributes = vars(module)
+        there = attributes.get(name)
+        if type(there) is StandIn and there.module is module:
+            self.put.append(there)
         else:
-            self._attributes[self._name] = self._before
-
-
-def hide_stand_ins() -> tuple[list[ModuleWatcher], list[StandInPut]]:
-    """Remove the stand-ins for a while, in which module calls of this thread are not reported."""
-    hidden = [change for change in made() if isinstance(change, StandInPut)]
-    watchers, _watchers.here = _watchers.here, []
-    for put in hidden:
-        put.hide()
-    return watchers, hidden
-
-
-def show_stand_ins(hidden: tuple[list[ModuleWatcher], list[StandInPut]]) -> None:
-    _watchers.here = hidden[0]
-    still = {id(change) for change in made()}
-    for put in hidden[1]:
-        if id(put) in still:
-            put.show()
-
-
-def stand_ins(modules: Iterable[nn.Module]) -> list[Change]:
-    anywhere = any_global_hook()
-    by_class: dict[type, tuple[str, ...]] = {}
-    changes: list[Change] = []
-    for module in modules:
-        kind = type(module)
-        names = by_class.get(kind) or by_class.setdefault(kind, _to_replace(kind, anywhere))
-        if names is _FORWARD and has_hooks(module):
-            names = _WITH_HOOKS
-        for name in names:
-            changes.append(StandInPut(module, name))
-    return changes
+            stand_in = StandIn(module, name, attributes)
+            self.put.append(stand_in)
+            attributes[name] = stand_in
 
 
 _FORWARD, _WITH_HOOKS = ("forward",), ("_call_impl", "forward")
@@ -265,6 +256,29 @@ def _to_replace(kind: type[nn.Module], hooks_anywhere: bool) -> tuple[str, ...]:
     if issubclass(kind, torch.jit.ScriptModule):
         return ("_call_impl",)
     return _WITH_HOOKS if hooks_anywhere or calls_in_its_way(kind) else _FORWARD
+
+
+def _stand_ins_put() -> list[StandInsPut]:
+    return [change for change in made() if isinstance(change, StandInsPut)]
+
+
+def hide_stand_ins() -> tuple[list[ModuleWatcher], list[StandInsPut]]:
+    """Remove the stand-ins for a while, in which module calls of this thread are not reported."""
+    hidden = _stand_ins_put()
+    watchers, _watchers.here = _watchers.here, []
+    for each in hidden:
+        for stand_in in each.put:
+            stand_in.hide()
+    return watchers, hidden
+
+
+def show_stand_ins(hidden: tuple[list[ModuleWatcher], list[StandInsPut]]) -> None:
+    _watchers.here = hidden[0]
+    still = _stand_ins_put()
+    for each in hidden[1]:
+        if each in still:
+            for stand_in in each.put:
+                stand_in.attributes[stand_in.name] = stand_in
 
 
 def new_hooks_noticed() -> list[Change]:
@@ -278,7 +292,7 @@ def _registering(register: Callable[..., Any], switch: Switch) -> Callable[..., 
     @wraps(register)
     def noticed(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
         if switch.on and not isinstance(vars(module).get("_call_impl"), StandIn):
-            add(StandInPut(module, "_call_impl"), beside=(id(vars(module)), "forward"))
+            tell(StandInsPut, lambda put: put.also(module))
         return register(module, *args, **kwargs)
 
     return noticed

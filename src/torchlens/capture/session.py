@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -207,36 +208,37 @@ def modules_of(model: nn.Module) -> Modules:
 
 def _describe_tensors(modules: list[nn.Module], trace: Trace) -> TensorsById:
     """List the parameters and buffers."""
-    params = _tensors_of(modules, trace, "param", "_parameters")
-    buffers = _tensors_of(modules, trace, "buffer", "_buffers")
-    trace.param_infos = [info for _, _, info in params.values()]
-    trace.buffer_infos = [info for _, _, info in buffers.values()]
-    return buffers | params
+    params = _tensors_of(modules, trace, "_parameters")
+    buffers = _tensors_of(modules, trace, "_buffers")
+    trace.param_infos = [info for _, info in params.values()]
+    trace.buffer_infos = [info for _, info in buffers.values()]
+    return TensorsById(params, buffers)
 
 
-def _tensors_of(modules: list[nn.Module], trace: Trace, role: str, attribute: str) -> TensorsById:
-    found: TensorsById = {}
-    for module, (_, addresses, _, _, _, _) in zip(modules, trace.modules, strict=True):
+def _tensors_of(modules: list[nn.Module], trace: Trace, attribute: str) -> dict[int, tuple[Tensor, TensorInfo]]:
+    named: dict[int, tuple[Tensor, tuple[str, ...]]] = {}
+    for module, (first, addresses, _, _, _, _) in zip(modules, trace.modules, strict=True):
         tensors = getattr(module, attribute)
         if not tensors:
             continue
-        first, others = addresses[0], addresses[1:]
         for name, tensor in tensors.items():
             if tensor is None:
                 continue
             names: tuple[str, ...] = (f"{first}.{name}" if first else name,)
-            if others:  # none of them is "": the model itself comes first
-                names += tuple([f"{address}.{name}" for address in others])
+            if len(addresses) > 1:  # none of the others is "": the model itself comes first
+                names += tuple([f"{address}.{name}" for address in addresses[1:]])
             key = id(tensor)
-            if key in found:  # registered in several modules
-                info = found[key][2]
-                found[key] = (tensor, role, info._replace(all_addresses=info.all_addresses + names))
-                continue
-            is_lazy = type(tensor) is not Parameter and isinstance(tensor, UninitializedTensorMixin)
-            shape = None if is_lazy else tensor.shape
-            about = (names[0], names, shape, tensor.dtype, tensor.device, tensor.requires_grad)
-            found[key] = (tensor, role, _new_info(TensorInfo, about))
-    return found
+            named[key] = (tensor, named[key][1] + names if key in named else names)  # registered in several modules
+    return {key: (tensor, _described(tensor, names)) for key, (tensor, names) in named.items()}
+
+
+_shape_type_device_grad = attrgetter("shape", "dtype", "device", "requires_grad")
+
+
+def _described(tensor: Tensor, names: tuple[str, ...]) -> TensorInfo:
+    if type(tensor) is Parameter or not isinstance(tensor, UninitializedTensorMixin):
+        return _new_info(TensorInfo, (names[0], names, *_shape_type_device_grad(tensor)))
+    return TensorInfo(names[0], names, None, tensor.dtype, tensor.device, tensor.requires_grad)
 
 
 def _was_lazy(trace: Trace) -> bool:

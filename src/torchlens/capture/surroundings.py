@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, wraps
 from types import FrameType
 from typing import Any, ParamSpec, TypeVar
@@ -25,7 +25,7 @@ from .._torch import (
 )
 from .calls import Active, TorchCalls
 from .changes import Change, Changes, Replaced, Switch
-from .modules import WatchedHere, new_hooks_noticed, stand_ins
+from .modules import StandInsPut, WatchedHere, new_hooks_noticed
 from .programs import programs_made_unseen
 from .threads import threads_joined
 from .unseen import collectives_followed, unseen_followed
@@ -34,10 +34,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def captured(tracer: TorchCalls, modules: Iterable[nn.Module]) -> Changes:
+def captured(tracer: TorchCalls, modules: Sequence[nn.Module]) -> Changes:
     """All that is different while a tracer records what a model does; `modules` are those that get stand-ins."""
     changes = [*_around(), *(_collectives() if communicates() else ())]
-    watched = [*stand_ins(modules), WatchedHere(tracer)] if modules else []
+    watched = [StandInsPut(modules), WatchedHere(tracer)] if modules else []
     return Changes([*changes, *watched, Active(tracer)])
 
 

@@ -30,7 +30,7 @@ def value_of_unrecorded(identity: Identity, tensor: Tensor) -> Value:
         return identity.synthesize(UNEDITED, (edited,), NO_KWARGS, tensor, "op", None)
     if isinstance(tensor, UninitializedTensorMixin):
         return uninitialized_param(tensor)
-    if id(tensor) in identity.model_tensors.by_id:
+    if any(id(tensor) in tensors for tensors in identity.model_tensors.by_id):
         return _first_use(identity, tensor)
     for param in list(identity.unwritten_params.values()):  # what this may share memory with
         assert isinstance(param.kept, Tensor)
@@ -40,11 +40,12 @@ def value_of_unrecorded(identity: Identity, tensor: Tensor) -> Value:
 
 def _first_use(identity: Identity, tensor: Tensor) -> Value:
     """The value of a parameter or buffer of the model that is used for the first time."""
-    _, role, info = identity.model_tensors.by_id[id(tensor)]
-    if role == "param":  # made by a lazy module just now; all others are known from the start
-        value = identity.model_tensors.add_param(tensor, info, address_of(tensor))
+    params, buffers = identity.model_tensors.by_id
+    if id(tensor) in params:  # made by a lazy module just now; all others are known from the start
+        value = identity.model_tensors.add_param(tensor, params[id(tensor)][1])
         identity.bind_param(tensor, value)
     else:
+        info = buffers[id(tensor)][1]
         identity.exports.add_from_outside(tensor)
         value = identity.new_value(tensor, "buffer", address=info.address)
     writes = identity.writes.since(-1, tensor) if identity.writes.by_storage else []

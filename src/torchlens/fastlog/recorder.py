@@ -19,7 +19,7 @@ from .._torch import graph_break, inside_compiled
 from ..capture.arguments import model_arguments
 from ..capture.changes import Changes, begin_or_undo
 from ..capture.keeping import Keeper
-from ..capture.modules import WatchedHere, stand_ins
+from ..capture.modules import StandInsPut, WatchedHere
 from ..capture.observer import Observer
 from ..capture.records import Trace
 from ..capture.session import modules_of, run_traced
@@ -263,8 +263,8 @@ class Recorder:
         self._thread = threading.get_ident()
         eager = EagerCalls(self._model)
         compiled = inside_compiled(self._model) is not self._model
-        outside = [*stand_ins([self._model]), WatchedHere(eager)] if compiled else []
-        self._block = Changes([*outside, *stand_ins(self._tracer.watched), WatchedHere(self._tracer)])
+        outside = [StandInsPut([self._model]), WatchedHere(eager)] if compiled else []
+        self._block = Changes([*outside, StandInsPut(self._tracer.watched), WatchedHere(self._tracer)])
         finalize(self, self._block.end)  # in case an interrupt comes while the with-block ends
         begin_or_undo(self._block, frame)
 
