@@ -47,6 +47,7 @@ from .modes import (
     without_torch_function,
 )
 from .module_calls import (
+    HOOKS,
     LIBRARY_FOLDERS,
     MODULE_CALL,
     MODULE_CALL_INSIDE,
@@ -56,6 +57,7 @@ from .module_calls import (
     graph_break,
     has_call_of_its_own,
     has_hooks,
+    hook_handle,
     inside_compiled,
     may_be_compiled,
 )
@@ -106,6 +108,7 @@ from .unseen_calls import (
 
 __all__ = [
     "ACCELERATORS",
+    "HOOKS",
     "LIBRARY_FOLDERS",
     "MODULE_CALL",
     "MODULE_CALL_INSIDE",
@@ -140,6 +143,7 @@ __all__ = [
     "has_call_of_its_own",
     "has_hooks",
     "higher_order_kernel",
+    "hook_handle",
     "hook_node_output",
     "inference_scope",
     "inside_compiled",

@@ -139,6 +139,13 @@ def has_call_of_its_own(module: torch.nn.Module) -> bool:
     return has_hooks(module) or calls_in_its_way(type(module))
 
 
+#: Where a module keeps its hooks.
+HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+#: The class of what `nn.Module` returns when a hook is registered: the namespace where it looks for it, and its name.
+hook_handle = (vars(_module), "RemovableHandle")
+
+
 def has_hooks(module: torch.nn.Module) -> bool:
     own = vars(module).get  # asked of every module before a run: a module itself takes longer to look them up
     before, after = own("_forward_pre_hooks"), own("_forward_hooks")

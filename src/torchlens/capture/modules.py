@@ -12,17 +12,18 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from copy import deepcopy
-from functools import wraps
 from typing import Any, Protocol
 
 import torch
 from torch import nn
 
 from .._torch import (
+    HOOKS,
     any_global_hook,
     call_with_grad,
     calls_in_its_way,
     has_hooks,
+    hook_handle,
     inside_compiled,
     may_be_compiled,
 )
@@ -233,10 +234,12 @@ class StandInsPut:
                 stand_in.module = _NOBODY
                 stand_in.hide()
 
-    def also(self, module: nn.Module) -> None:
-        """Put one for `_call_impl`, too, if this module is among those that have one for `forward`."""
-        if vars(module).get("forward") in self.put:
-            self._add(module, "_call_impl")
+    def hook_added(self, hooks: Any) -> None:
+        """A hook is about to be added to one of the dicts that modules keep theirs in: let the calls of that module
+        include the hooks."""
+        for stand_in in [each for each in self.put if each.is_forward]:
+            if any(stand_in.attributes.get(name) is hooks for name in HOOKS):
+                self._add(stand_in.module, "_call_impl")
 
     def _add(self, module: nn.Module, name: str) -> None:
         attributes = vars(module)
@@ -281,19 +284,20 @@ def show_stand_ins(hidden: tuple[list[ModuleWatcher], list[StandInsPut]]) -> Non
                 stand_in.attributes[stand_in.name] = stand_in
 
 
-def new_hooks_noticed() -> list[Change]:
-    """A model may register a hook on one of its modules while it runs: from then on, its calls include the hooks."""
-    names = [f"register_{when}" for when in ("forward_hook", "forward_pre_hook", "full_backward_hook")]
-    names += ["register_backward_hook", "register_full_backward_pre_hook"]
-    return [Replaced(nn.Module, name, _registering) for name in names]
+def new_hooks_noticed() -> Change:
+    """A model may register a hook on one of its modules while it runs: from then on, its calls include the hooks.
+
+    What is replaced is the name by which `nn.Module` makes the handle of a hook, not its methods: whenever a class is
+    changed, Python has to look up anew what it knew of the class and of all that are derived from it.
+    """
+    return Replaced(*hook_handle, _registering)
 
 
-def _registering(register: Callable[..., Any], switch: Switch) -> Callable[..., Any]:
-    @wraps(register)
-    def noticed(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if switch.on and not isinstance(vars(module).get("_call_impl"), StandIn):
-            tell(StandInsPut, lambda put: put.also(module))
-        return register(module, *args, **kwargs)
+def _registering(handle: Callable[..., Any], switch: Switch) -> Callable[..., Any]:
+    def noticed(hooks: Any, *args: Any, **kwargs: Any) -> Any:
+        if switch.on:
+            tell(StandInsPut, lambda put: put.hook_added(hooks))
+        return handle(hooks, *args, **kwargs)
 
     return noticed
 

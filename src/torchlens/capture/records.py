@@ -152,7 +152,7 @@ class Value:
 
     @property
     def shape_and_type(self) -> tuple[torch.Size, torch.dtype]:
-        """Asked of the saved tensor, if that is as it was; for prints, where the device would take longest to look up."""
+        """Asked of the saved tensor, if that is as it was; for prints: the device would take longest to look up."""
         if self._facts is None:
             try:
                 return self.kept.shape, self.kept.dtype  # type: ignore[union-attr]

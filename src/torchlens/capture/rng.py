@@ -130,7 +130,10 @@ def _is_in_use(kind: str) -> bool:
     if kind == "mps":
         return torch.backends.mps.is_available()
     module: Any = getattr(torch, kind, None)
-    return hasattr(module, "get_rng_state") and module.is_available() and module.is_initialized()
+    if not hasattr(module, "get_rng_state"):
+        return False
+    was_used = getattr(module, "is_initialized", module.is_available)  # quicker to tell than whether there is one
+    return bool(was_used() and module.is_available())
 
 
 def _generators(kind: str) -> list[Generates]:

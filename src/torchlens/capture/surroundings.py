@@ -37,7 +37,7 @@ T = TypeVar("T")
 def captured(tracer: TorchCalls, modules: Sequence[nn.Module]) -> Changes:
     """All that is different while a tracer records what a model does; `modules` are those that get stand-ins."""
     changes = [*_around(), *(_collectives() if communicates() else ())]
-    watched = [StandInsPut(modules), WatchedHere(tracer)] if modules else []
+    watched: list[Change] = [StandInsPut(modules), WatchedHere(tracer)] if modules else []
     return Changes([*changes, *watched, Active(tracer)])
 
 
@@ -48,7 +48,7 @@ def modules_watched() -> Changes:
 
 @cache
 def _around_modules() -> tuple[Change, ...]:
-    return (DeeperRecursion(), *new_hooks_noticed(), *EAGER, *threads_joined(is_tracer))
+    return (DeeperRecursion(), new_hooks_noticed(), *EAGER, *threads_joined(is_tracer))
 
 
 def plain_run() -> Changes:
@@ -62,7 +62,7 @@ def _around() -> tuple[Change, ...]:
         YoungObjectsOnly(),
         DeeperRecursion(),
         *_no_detour(),
-        *new_hooks_noticed(),
+        new_hooks_noticed(),
         Replaced(vars(torch.overrides), "has_torch_function", _honest),
         *EAGER,
         *unseen_followed(is_tracer),

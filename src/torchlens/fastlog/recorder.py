@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from .._torch import graph_break, inside_compiled
 from ..capture.arguments import model_arguments
-from ..capture.changes import Changes, begin_or_undo
+from ..capture.changes import Change, Changes, begin_or_undo
 from ..capture.keeping import Keeper
 from ..capture.modules import StandInsPut, WatchedHere
 from ..capture.observer import Observer
@@ -263,7 +263,7 @@ class Recorder:
         self._thread = threading.get_ident()
         eager = EagerCalls(self._model)
         compiled = inside_compiled(self._model) is not self._model
-        outside = [StandInsPut([self._model]), WatchedHere(eager)] if compiled else []
+        outside: list[Change] = [StandInsPut([self._model]), WatchedHere(eager)] if compiled else []
         self._block = Changes([*outside, StandInsPut(self._tracer.watched), WatchedHere(self._tracer)])
         finalize(self, self._block.end)  # in case an interrupt comes while the with-block ends
         begin_or_undo(self._block, frame)

@@ -256,8 +256,8 @@ class ModelFacts:
 
     @property
     def total_params_memory(self) -> int:
-        infos = [info for info in self._trace.param_infos if info.shape is not None]
-        return sum([info.shape.numel() * info.dtype.itemsize for info in infos])  # type: ignore[union-attr]
+        sizes = [(info.shape, info.dtype.itemsize) for info in self._trace.param_infos]
+        return sum([shape.numel() * itemsize for shape, itemsize in sizes if shape is not None])
 
     @property
     def total_params_memory_str(self) -> str:
