@@ -15,6 +15,7 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <structmember.h>
+#include <time.h>
 
 /* ---- what Python gives: see `configure` ------------------------------------------------------------------------- */
 
@@ -213,7 +214,20 @@ static PyObject *site_from(PyFrameObject *innermost, int of_module)
 
 static PyObject *call_site(void) { return site_from(PyEval_GetFrame(), 0); }
 
-/* Grad mode, inference mode, autocast: as `_state` in tracer.py. */
+/* Nanoseconds, as `time.perf_counter_ns` counts them; -1 if something was raised. */
+static long long now(void)
+{
+#ifdef CLOCK_MONOTONIC
+    struct timespec time;
+    if (clock_gettime(CLOCK_MONOTONIC, &time) == 0) return time.tv_sec * 1000000000LL + time.tv_nsec;
+#endif
+    PyObject *count = PyObject_CallNoArgs(perf_counter_ns);
+    long long nanoseconds = count ? PyLong_AsLongLong(count) : -1;
+    Py_XDECREF(count);
+    return nanoseconds;
+}
+
+/* Grad mode, inference mode, autocast: as `state_now` in tracer.py. */
 static PyObject *state_now(void)
 {
     int is = ask(any_autocast);
@@ -468,18 +482,15 @@ static void note_failure(TorchCall *call)
 /* The call itself, timed, and where it was made. */
 static int make(TorchCall *call, PyObject *func)
 {
-    PyObject *start = PyObject_CallNoArgs(perf_counter_ns);
-    if (start == NULL) return -1;
+    long long start = now();
+    if (start < 0) return -1;
     call->result = PyObject_Call(func, call->args, call->kwargs);
     if (call->result == NULL) {
-        Py_DECREF(start);
         if (PyErr_ExceptionMatches(PyExc_Exception)) note_failure(call);
         return -1;
     }
-    PyObject *end = PyObject_CallNoArgs(perf_counter_ns);
-    call->time = end ? PyNumber_Subtract(end, start) : NULL;
-    Py_XDECREF(end);
-    Py_DECREF(start);
+    long long end = now();
+    call->time = end < 0 ? NULL : PyLong_FromLongLong(end - start);
     return call->time == NULL || (call->site = call_site()) == NULL ? -1 : 0;
 }
 
@@ -837,9 +848,16 @@ static PyObject *count(PyObject *self, PyObject *const *given, Py_ssize_t size)
     PyObject *collector = SLOT(tracer, light_collector);
     PyObject *tally = PyDict_GetItemWithError(SLOT(collector, collector_passed_by), func);
     if (tally == NULL && PyErr_Occurred()) return NULL;
-    int counted = tally != NULL && size > 3 && PyTuple_CheckExact(given[3]) && no_subclass(given[2])
+    int counted = size > 3 && PyTuple_CheckExact(given[3]) && no_subclass(given[2])
                   && SLOT(tracer, light_others) == Py_False && SLOT(collector, collector_stopped) == Py_False
                   && (kwargs == NULL || PyDict_CheckExact(kwargs));
+    if (counted && tally == NULL) {
+        PyObject *function = PyDict_GetItemWithError(KNOWN, func);
+        if (function != NULL && SLOT(function, function_is_metadata_query) == Py_True)
+            return PyObject_Call(func, given[3], kwargs);
+        if (PyErr_Occurred()) return NULL;
+        counted = 0;
+    }
     PyObject *name, *argument;
     Py_ssize_t at = 0;
     while (counted > 0 && kwargs != NULL && PyDict_Next(kwargs, &at, &name, &argument)) counted = is_plain(argument);
