@@ -190,6 +190,11 @@ class Graph:
 
     def with_role(self, role: str) -> list[int]:
         """The entries that are inputs, outputs, ..."""
+        entries = self.entries
         if role == "input":  # no call made them
-            return [place for place in np.flatnonzero(self.made_by < 0).tolist() if self.entries[place].role == role]
-        return [place for place, value in enumerate(self.entries) if value.role == role]
+            return [place for place in np.flatnonzero(self.made_by < 0).tolist() if entries[place].role == role]
+        if role == "output":  # a call of no function of torch's made them
+            ours = [function.func is None for function in self.functions]
+            by_ours = np.append(bools(ours)[self.function_of], False)[self.made_by]
+            return [place for place in np.flatnonzero(by_ours).tolist() if entries[place].role == role]
+        return [place for place, value in enumerate(entries) if value.role == role]

@@ -103,7 +103,7 @@ def _frozen(argument: Any) -> Hashable:
     if kind is Value:
         return _Tensor
     if kind is tuple or kind is list:
-        return (kind, *[_frozen(member) for member in argument])
+        return (kind, *[member if type(member) is int else _frozen(member) for member in argument])
     if kind is slice:
         if argument.start is argument.stop is argument.step is None:
             return slice

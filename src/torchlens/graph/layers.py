@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,7 +44,7 @@ def _has_twice(values: Ints) -> bool:
 
 def _keys(graph: Graph) -> tuple[Ints, Ints]:
     """For each entry a number that equal operations share, and one that uses of the same parameters share."""
-    calls, made_by = graph.trace.calls, graph.made_by
+    made_by = graph.made_by
     keys = np.append(graph.call_keys, -1)[made_by]  # what no call made is equal to nothing
     keys[graph.with_role("output")] = -1
     places = np.flatnonzero(keys >= 0)
@@ -54,10 +55,12 @@ def _keys(graph: Graph) -> tuple[Ints, Ints]:
         keys[place] = more + numbers[int(keys[place]), result]
     param_keys = np.full(len(keys), -1)
     places = places[graph.uses_params[made_by[places]]]
-    uses = []
-    for place, number in zip(places.tolist(), made_by[places].tolist(), strict=True):
-        uses.append(numbers[calls[number].function.name, which.get(place, 0), graph.params[number]])
-    param_keys[places] = ints(uses)
+    users = made_by[places]
+    names = [function.name for function in graph.functions]
+    functions = map(names.__getitem__, graph.function_of[users].tolist())
+    results = [which.get(place, 0) for place in places.tolist()] if which else repeat(0)
+    uses = zip(functions, results, map(graph.params.__getitem__, users.tolist()), strict=False)
+    param_keys[places] = ints(map(numbers.__getitem__, uses))
     return keys, param_keys
 
 

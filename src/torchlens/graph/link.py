@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..capture.containers import all_plain
-from ..capture.records import Call, Trace, Value, argument_values
+from ..capture.records import NUMBERS_AND_WORDS, Call, Trace, Value, argument_values
 from .argument_row import OTHER, VALUE, ArgumentRow, chosen
 from .keys import call_keys, functions_in
 from .program import Edges, Ints, bools, ints
@@ -37,7 +38,7 @@ def _parents_by_call(graph: Graph, arguments: ArgumentRow) -> Edges:
     is_param = bools([value.role == "param" for value in values])
     graph.params = _params_by_call(len(calls), chosen(values, is_param), owners[is_param])
     plain = np.full(len(calls), True)
-    plain[_looked_into(arguments)] = False
+    plain[_looked_into(arguments, calls)] = False
     changed = [value.address is not None and value.role == "op" for value in chosen(values, ~is_param)]
     plain[owners[~is_param][bools(changed)]] = False
     rest = np.flatnonzero(~is_param & plain[owners])
@@ -65,12 +66,17 @@ def _params_by_call(total: int, params: list[Value], owners: Ints) -> list[tuple
     return found
 
 
-def _looked_into(arguments: ArgumentRow) -> list[int]:
+def _looked_into(arguments: ArgumentRow, calls: list[Call]) -> list[int]:
     """The calls whose values are not all among the positional arguments themselves."""
     among = np.flatnonzero(arguments.kinds == OTHER)
     members = [arguments.members[place] for place in among.tolist()]
     nested = [not (type(member) is tuple and all_plain(member)) for member in members]
-    return [*arguments.named, *arguments.owners[among[bools(nested)]].tolist()]
+    named = [number for number in arguments.named if not _are_plain(calls[number].kwargs)]
+    return [*named, *arguments.owners[among[bools(nested)]].tolist()]
+
+
+def _are_plain(kwargs: Mapping[str, Any]) -> bool:
+    return NUMBERS_AND_WORDS.issuperset(map(type, kwargs.values()))
 
 
 def _distinct(owners: Ints, sources: Ints) -> tuple[Ints, Ints]:
