@@ -39,6 +39,8 @@ class ArgumentRow(NamedTuple):
     owners: Ints  # the call that each belongs to
     counts: Ints  # how many each call has
     named: list[int]  # the calls that have keyword arguments
+    others: list[int]  # the places of kind OTHER
+    index_keys: list[tuple[Any, ...] | None]  # for each of these: what `index_key` says
 
     @classmethod
     def of(cls, calls: list[Call]) -> ArgumentRow:
@@ -48,10 +50,30 @@ class ArgumentRow(NamedTuple):
         types = list(map(type, members))
         kinds = np.frombuffer(bytes(list(map(_kind_of, types))), np.uint8)
         named = list(compress(range(len(calls)), map(_kwargs, calls)))
-        return cls(members, types, kinds, np.repeat(np.arange(len(each)), counts), counts, named)
+        others = np.flatnonzero(kinds == OTHER).tolist()
+        keys = [index_key(members[place]) if types[place] is tuple else None for place in others]
+        return cls(members, types, kinds, np.repeat(np.arange(len(each)), counts), counts, named, others, keys)
 
     def values(self) -> list[Value]:
         return chosen(self.members, self.kinds == VALUE)
+
+
+def index_key(index: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """What equal indices share, for the usual kind, such as `x[:, 3]`; None for others, which may hold values.
+
+    >>> index_key((slice(None), 3))
+    (<class 'tuple'>, <class 'slice'>, 3)
+    """
+    key: list[Any] = [tuple]
+    for member in index:
+        kind = type(member)
+        if kind is int:
+            key.append(member)
+        elif kind is slice and member.start is None and member.stop is None and member.step is None:
+            key.append(slice)
+        else:
+            return None
+    return tuple(key)
 
 
 def chosen(members: list[Any], which: Bools) -> list[Any]:

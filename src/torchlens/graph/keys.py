@@ -10,7 +10,7 @@ import numpy as np
 
 from ..capture.functions import Function
 from ..capture.records import NUMBERS_AND_WORDS, Call, Value
-from .argument_row import OTHER, SIMPLE, ArgumentRow, chosen
+from .argument_row import SIMPLE, ArgumentRow, chosen
 from .program import Ints, ints, joined_ranges
 
 #: A call with more arguments than this is compared as a whole.
@@ -67,8 +67,9 @@ def _columns(calls: list[Call], arguments: ArgumentRow) -> list[Ints]:
     simple = arguments.kinds == SIMPLE
     pairs = zip(chosen(arguments.types, simple), chosen(arguments.members, simple), strict=True)
     tokens[simple] = ints(map(numbers.__getitem__, pairs)) + 2
-    for place in np.flatnonzero(arguments.kinds == OTHER).tolist():
-        tokens[place] = numbers[_Nested, _frozen(arguments.members[place])] + 2
+    nested = zip(arguments.others, arguments.index_keys, strict=True)
+    keys = [key or _frozen(arguments.members[place]) for place, key in nested]
+    tokens[arguments.others] = ints([numbers[_Nested, key] for key in keys]) + 2
     long = set(np.flatnonzero(arguments.counts > _MOST_ARGUMENTS).tolist())
     whole = np.zeros(len(calls), np.int64)
     for number in {*arguments.named, *long}:

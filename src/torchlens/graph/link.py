@@ -10,7 +10,7 @@ import numpy as np
 
 from ..capture.containers import all_plain
 from ..capture.records import NUMBERS_AND_WORDS, Call, Trace, Value, argument_values
-from .argument_row import OTHER, VALUE, ArgumentRow, chosen
+from .argument_row import VALUE, ArgumentRow, chosen
 from .keys import call_keys, functions_in
 from .program import Edges, Ints, bools, ints
 
@@ -68,11 +68,15 @@ def _params_by_call(total: int, params: list[Value], owners: Ints) -> list[tuple
 
 def _looked_into(arguments: ArgumentRow, calls: list[Call]) -> list[int]:
     """The calls whose values are not all among the positional arguments themselves."""
-    among = np.flatnonzero(arguments.kinds == OTHER)
-    members = [arguments.members[place] for place in among.tolist()]
-    nested = [not (type(member) is tuple and all_plain(member)) for member in members]
+    among = [place for place, key in zip(arguments.others, arguments.index_keys, strict=True) if key is None]
+    members = [arguments.members[place] for place in among]
+    nested = [place for place, member in zip(among, members, strict=True) if not _is_plain_index(member)]
     named = [number for number in arguments.named if not _are_plain(calls[number].kwargs)]
-    return [*named, *arguments.owners[among[bools(nested)]].tolist()]
+    return [*named, *arguments.owners[nested].tolist()]
+
+
+def _is_plain_index(member: Any) -> bool:
+    return type(member) is tuple and all_plain(member)
 
 
 def _are_plain(kwargs: Mapping[str, Any]) -> bool:
