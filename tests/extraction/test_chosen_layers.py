@@ -73,7 +73,8 @@ def test_each_kind_of_selector(tmp_path: Path, name: str) -> None:
         if plan.position is not None:
             call = log[f"{plan.source}[{plan.position}]"]
             expected = call.activation
-        assert torch.equal(store[layer].torch(slice(3, 6)), expected.detach()), layer
+        # Not to the last bit: how an LSTM rounds may depend on where its weights lie in memory.
+        torch.testing.assert_close(store[layer].torch(slice(3, 6)), expected.detach(), msg=layer)
 
 
 def test_layers_are_found_by_other_names(tmp_path: Path) -> None:
