@@ -53,7 +53,7 @@ def shares_lazily(tensor: Tensor) -> bool:
 _is_lazy: Callable[[Tensor], bool] = private("torch._C._is_cow_tensor", instead=never)
 
 #: Is this one of the zeros without memory that forward-mode differentiation makes?
-is_zero_tensor: Callable[[Tensor], bool] = private("torch._is_zerotensor", instead=never)
+is_zero_tensor: Callable[[Tensor], bool] = private("torch.Tensor._is_zerotensor", instead=never)
 
 
 def references(tensor: Tensor) -> int:

@@ -3,7 +3,7 @@
  * A call is common if it draws no random numbers, returns one plain tensor or several, and overwrites at most its first
  * argument.
  * `record` below is `Tracer.__torch_function__` wherever this file could be compiled; `enter_module` and `leave_module`
- * do the same for the common call of a module, which takes or returns the tensor that the last torch call returned.
+ * do the same for the common call of a module, which takes and returns tensors that are known, and plain objects.
  * `count` is the method of fastlog's tracer for calls whose result nobody wants: it is counted and named, no more.
  * What is not common they hand to the methods that are written in Python, and so they do with every rare case within a
  * common call. A test runs each tiny model both ways and compares the traces.
@@ -24,7 +24,7 @@ static PyObject *count_in_python;
 static PyObject *Tensor, *Parameter, *Value, *Call, *ModuleCall, *MODULE_CALL, *MODULE_CALL_INSIDE;
 static PyObject *KNOWN, *PLAIN, *NO_KWARGS, *NO_STATE, *WITH_GRAD, *INFERENCE, *UNVERSIONED, *UNKNOWN;
 static PyObject *is_grad_enabled, *is_inference_mode_enabled, *any_autocast, *state_with_autocast, *set_grad_enabled;
-static PyObject *lazy_copy, *storage_address, *is_zero_tensor, *is_conj, *is_neg, *perf_counter_ns, *MODULE_BOUNDARY;
+static PyObject *lazy_copy, *clone_of, *stride, *data_address, *storage_address, *is_zero_tensor, *is_conj, *is_neg, *perf_counter_ns, *MODULE_BOUNDARY;
 static PyObject *version_getter, *requires_grad_getter, *is_quantized_getter, *is_cpu_getter, *is_cuda_getter;
 
 #define OBJECT(name) {#name, &name}
@@ -33,7 +33,7 @@ static const struct { const char *name; PyObject **place; } OBJECTS[] = {
     OBJECT(MODULE_CALL), OBJECT(MODULE_CALL_INSIDE), OBJECT(Tensor), OBJECT(Parameter), OBJECT(Value), OBJECT(Call), OBJECT(KNOWN), OBJECT(PLAIN),
     OBJECT(NO_KWARGS), OBJECT(NO_STATE), OBJECT(WITH_GRAD), OBJECT(INFERENCE), OBJECT(UNVERSIONED), OBJECT(UNKNOWN), OBJECT(is_grad_enabled),
     OBJECT(is_inference_mode_enabled), OBJECT(any_autocast), OBJECT(state_with_autocast), OBJECT(set_grad_enabled),
-    OBJECT(lazy_copy), OBJECT(storage_address), OBJECT(is_zero_tensor), OBJECT(is_conj), OBJECT(is_neg),
+    OBJECT(lazy_copy), OBJECT(clone_of), OBJECT(stride), OBJECT(data_address), OBJECT(storage_address), OBJECT(is_zero_tensor), OBJECT(is_conj), OBJECT(is_neg),
     OBJECT(perf_counter_ns), OBJECT(MODULE_BOUNDARY), OBJECT(version_getter), OBJECT(requires_grad_getter),
     OBJECT(is_quantized_getter), OBJECT(is_cpu_getter), OBJECT(is_cuda_getter),
 };
@@ -239,31 +239,28 @@ static PyObject *state_now(void)
 
 /* ---- arguments -------------------------------------------------------------------------------------------------- */
 
-/* The value of a tensor, if `Identity.live` has it and its memory is as it was; otherwise `Identity` finds it. */
-static PyObject *value_of(PyObject *identity, PyObject *tensor, int is_parameter)
+/* The value of a tensor, if `Identity.live` has it and its memory is as it was. NULL if not, or if something raised. */
+static PyObject *known_value(PyObject *identity, PyObject *tensor, int is_parameter)
 {
     PyObject *key = PyLong_FromVoidPtr(tensor);
     if (key == NULL) return NULL;
     PyObject *table = SLOT(identity, is_parameter ? identity_unwritten_params : identity_live);
     PyObject *entry = PyDict_GetItemWithError(table, key);
     Py_DECREF(key);
-    if (entry != NULL && is_parameter) return Py_NewRef(entry);
-    if (entry != NULL && refers_to(PyTuple_GET_ITEM(entry, 0), tensor)) {
-        long recorded = PyLong_AsLong(PyTuple_GET_ITEM(entry, 2));
-        if (recorded >= 0) {
-            PyObject *value = Py_NewRef(PyTuple_GET_ITEM(entry, 1));
-            PyObject *version = get(version_getter, tensor);
-            if (version == NULL) {
-                Py_DECREF(value);
-                return NULL;
-            }
-            int same = PyLong_AsLong(version) == recorded;
-            Py_DECREF(version);
-            if (same) return value;
-            Py_DECREF(value);
-        }
-    }
-    return PyErr_Occurred() ? NULL : PyObject_CallMethodOneArg(identity, name_value_of, tensor);
+    if (entry == NULL || is_parameter) return Py_XNewRef(entry);
+    long recorded = refers_to(PyTuple_GET_ITEM(entry, 0), tensor) ? PyLong_AsLong(PyTuple_GET_ITEM(entry, 2)) : -1;
+    if (recorded < 0) return NULL;
+    PyObject *value = Py_NewRef(PyTuple_GET_ITEM(entry, 1)), *version = get(version_getter, tensor);
+    if (version == NULL || PyLong_AsLong(version) != recorded) Py_CLEAR(value);
+    Py_XDECREF(version);
+    return value;
+}
+
+/* The same, but `Identity` finds it where it is not as simple as that. */
+static PyObject *value_of(PyObject *identity, PyObject *tensor, int is_parameter)
+{
+    PyObject *value = known_value(identity, tensor, is_parameter);
+    return value != NULL || PyErr_Occurred() ? value : PyObject_CallMethodOneArg(identity, name_value_of, tensor);
 }
 
 /* An argument with values in place of tensors. */
@@ -315,38 +312,58 @@ static PyObject *stored_kwargs(PyObject *tracer, PyObject *identity, PyObject *k
 
 /* ---- results ---------------------------------------------------------------------------------------------------- */
 
-/* Can a lazy copy of this tensor be made here? As `Keeper.keep` decides, for a plain tensor; -1 if something raised. */
-static int can_be_lazy(PyObject *identity, PyObject *tensor, int fresh)
+/* How a plain tensor can be kept; `IN_PYTHON` is for rare cases. As `Keeper.keep` decides; -1 if something raised. */
+enum { IN_PYTHON, LAZILY, AS_A_COPY };
+
+static int way_to_keep(PyObject *identity, PyObject *tensor, int fresh)
 {
     int is = is_true(get(is_quantized_getter, tensor));
-    if (is) return is < 0 ? -1 : 0;
+    if (is) return is < 0 ? -1 : IN_PYTHON;
     is = is_true(get(is_cpu_getter, tensor));
     if (is == 0) is = is_true(get(is_cuda_getter, tensor));
-    if (is <= 0 || fresh) return is;
+    if (is <= 0 || fresh) return is < 0 ? -1 : is ? LAZILY : IN_PYTHON;
     PyObject *address = PyObject_CallOneArg(storage_address, tensor);
     if (address == NULL) return -1;
-    is = PySet_Contains(SLOT(identity, identity_foreign), address);
+    int foreign = PySet_Contains(SLOT(identity, identity_foreign), address);
     Py_DECREF(address);
-    if (is == 0) is = ask_of(is_conj, tensor);
+    if (foreign >= 0) is = ask_of(is_conj, tensor);
     if (is == 0) is = ask_of(is_neg, tensor);
     if (is == 0) is = ask_of(is_zero_tensor, tensor);
-    return is < 0 ? -1 : !is;
+    if (foreign < 0 || is < 0) return -1;
+    return is ? IN_PYTHON : foreign ? AS_A_COPY : LAZILY;
+}
+
+/* A copy that lies in memory as the tensor does. As `copied` in keeping.py; None if it can't be had as simply. */
+static PyObject *copied(PyObject *tensor)
+{
+    PyObject *address = PyObject_CallOneArg(data_address, tensor), *copy = NULL;
+    int there = address ? PyObject_IsTrue(address) : -1;
+    Py_XDECREF(address);
+    if (there > 0) copy = PyObject_CallOneArg(clone_of, tensor);
+    if (copy == NULL) return there == 0 ? Py_NewRef(Py_None) : NULL;
+    PyObject *one = PyObject_CallOneArg(stride, tensor), *other = one ? PyObject_CallOneArg(stride, copy) : NULL;
+    int same = other ? PyObject_RichCompareBool(one, other, Py_EQ) : -1;
+    Py_XDECREF(one);
+    Py_XDECREF(other);
+    if (same <= 0) Py_SETREF(copy, same < 0 ? NULL : Py_NewRef(Py_None));
+    return copy;
 }
 
 /* What a plain tensor holds now, copy-on-write; `history` if autograd would follow the copy. */
 static PyObject *kept(PyObject *identity, PyObject *tensor, int fresh, int history, int simply)
 {
-    int lazily = simply ? can_be_lazy(identity, tensor, fresh) : 0;
+    int way = simply ? way_to_keep(identity, tensor, fresh) : IN_PYTHON;
     PyObject *copy = NULL;
-    if (lazily > 0 && history) Py_XDECREF(PyObject_CallOneArg(set_grad_enabled, Py_False));
-    if (lazily > 0) copy = PyObject_CallOneArg(lazy_copy, tensor);
-    if (lazily > 0 && history) {
+    if (way > 0 && history) Py_XDECREF(PyObject_CallOneArg(set_grad_enabled, Py_False));
+    if (way > 0) copy = way == LAZILY ? PyObject_CallOneArg(lazy_copy, tensor) : copied(tensor);
+    if (way > 0 && history) {
         PyObject *type, *value, *traceback;
         PyErr_Fetch(&type, &value, &traceback);
         Py_XDECREF(PyObject_CallOneArg(set_grad_enabled, Py_True));
         PyErr_Restore(type, value, traceback);
     }
-    if (copy != NULL) return copy;
+    if (copy != NULL && copy != Py_None) return copy;
+    Py_CLEAR(copy);
     if (PyErr_Occurred()) {
         if (!PyErr_ExceptionMatches(PyExc_RuntimeError)) return NULL;
         PyErr_Clear(); /* sparse, nested */
@@ -684,6 +701,40 @@ static int is_last(PyObject *tracer, PyObject *thing)
     return PyWeakref_CheckRef(reference) && refers_to(reference, thing);
 }
 
+/* Adds the value of a tensor that a module takes or returns to `found`. 0 if that is not simple, -1 if something raised. */
+static int add_value(PyObject *tracer, PyObject *thing, PyObject *found, Py_ssize_t *count)
+{
+    PyObject *kind = (PyObject *)Py_TYPE(thing), *value;
+    if (kind != Tensor && kind != Parameter) return is_plain(thing);
+    if (is_last(tracer, thing)) value = Py_NewRef(PyTuple_GET_ITEM(SLOT(tracer, tracer_last), 1));
+    else value = known_value(SLOT(tracer, tracer_identity), thing, kind == Parameter);
+    if (value == NULL) return PyErr_Occurred() ? -1 : 0;
+    PyTuple_SET_ITEM(found, (*count)++, value);
+    return 1;
+}
+
+/* The values of the tensors that a module takes or returns; `named` may be NULL. NULL if not all of these are known
+ * tensors and plain objects: then Python's method looks into them. */
+static PyObject *values_of(PyObject *tracer, PyObject *const *things, Py_ssize_t many, PyObject *named)
+{
+    PyObject *identity = SLOT(tracer, tracer_identity), *found, *name, *thing;
+    Py_ssize_t count = 0, at = 0;
+    if (identity == NULL || SLOT(identity, identity_watchful) != Py_False) return NULL;
+    if ((found = PyTuple_New(many + (named ? PyDict_GET_SIZE(named) : 0))) == NULL) return NULL;
+    int simple = 1;
+    for (Py_ssize_t i = 0; simple > 0 && i < many; i++) simple = add_value(tracer, things[i], found, &count);
+    while (simple > 0 && named && PyDict_Next(named, &at, &name, &thing)) simple = add_value(tracer, thing, found, &count);
+    if (simple <= 0) Py_CLEAR(found);
+    else if (count < PyTuple_GET_SIZE(found)) _PyTuple_Resize(&found, count);
+    return found;
+}
+
+static int are_there_observers(PyObject *tracer)
+{
+    PyObject *observers = SLOT(tracer, tracer_observers);
+    return !PyTuple_CheckExact(observers) || PyTuple_GET_SIZE(observers) > 0;
+}
+
 /* The frames around the call of a module, beyond the one of its stand-in, which has called us. */
 static PyObject *site_of_module(void)
 {
@@ -695,17 +746,21 @@ static PyObject *site_of_module(void)
     return site;
 }
 
-static PyObject *new_module_call(PyObject *tracer, PyObject *module, PyObject *count)
+/* A new call of the module with this number; takes the reference to `entered`. */
+static PyObject *new_module_call(PyObject *tracer, PyObject *module, PyObject *count, PyObject *entered)
 {
     PyObject *call = ((PyTypeObject *)ModuleCall)->tp_alloc((PyTypeObject *)ModuleCall, 0);
-    if (call == NULL) return NULL;
+    if (call == NULL) {
+        Py_DECREF(entered);
+        return NULL;
+    }
     SLOT(call, module_module) = Py_NewRef(module);
     SLOT(call, module_number) = Py_NewRef(count);
     SLOT(call, module_parent) = Py_NewRef(SLOT(tracer, tracer_module_call));
     SLOT(call, module_site) = site_of_module();
     SLOT(call, module_start) = PyLong_FromSsize_t(PyList_GET_SIZE(SLOT(tracer, tracer_calls)));
     SLOT(call, module_stop) = Py_XNewRef(SLOT(call, module_start));
-    SLOT(call, module_entered) = PyTuple_Pack(1, PyTuple_GET_ITEM(SLOT(tracer, tracer_last), 1));
+    SLOT(call, module_entered) = entered;
     SLOT(call, module_exited) = PyTuple_New(0);
     if (PyErr_Occurred()) Py_CLEAR(call);
     return call;
@@ -719,14 +774,12 @@ static PyObject *enter_module(PyObject *self, PyObject *const *given, Py_ssize_t
         return NULL;
     }
     PyObject *tracer = given[0], *is_forward = given[2], *args = given[3], *kwargs = given[4];
-    int common = PyTuple_CheckExact(SLOT(tracer, tracer_observers)) && !PyTuple_GET_SIZE(SLOT(tracer, tracer_observers))
-                 && SLOT(tracer, tracer_forward_due) == Py_None && PyTuple_CheckExact(args)
-                 && PyTuple_GET_SIZE(args) == 1 && PyDict_GET_SIZE(kwargs) == 0
-                 && is_last(tracer, PyTuple_GET_ITEM(args, 0));
-    PyObject *key = common ? PyLong_FromVoidPtr(given[1]) : NULL;
+    PyObject *key = PyLong_FromVoidPtr(given[1]), *entered = NULL;
     PyObject *number = key ? PyDict_GetItemWithError(SLOT(tracer, tracer_module_numbers), key) : NULL;
     Py_XDECREF(key);
-    if (number == NULL) {
+    if (number != NULL && !are_there_observers(tracer) && SLOT(tracer, tracer_forward_due) == Py_None)
+        entered = values_of(tracer, &PyTuple_GET_ITEM(args, 0), PyTuple_GET_SIZE(args), kwargs);
+    if (entered == NULL) {
         if (PyErr_Occurred()) return NULL;
         return PyObject_CallFunctionObjArgs(enter_in_python, tracer, given[1], is_forward, args, kwargs, NULL);
     }
@@ -734,13 +787,14 @@ static PyObject *enter_module(PyObject *self, PyObject *const *given, Py_ssize_t
     Py_ssize_t which = PyLong_AsSsize_t(number);
     PyObject *times = PyLong_FromLong(PyLong_AsLong(PyList_GET_ITEM(counts, which)) + 1);
     PyObject *place = PyLong_FromSsize_t(PyList_GET_SIZE(module_calls));
-    PyObject *call = times && place ? new_module_call(tracer, number, times) : NULL;
+    PyObject *call = times && place ? new_module_call(tracer, number, times, Py_NewRef(entered)) : NULL;
     if (call == NULL || PyList_SetItem(counts, which, Py_NewRef(times)) < 0 || PyList_Append(module_calls, call) < 0)
         Py_CLEAR(call);
     else {
         put(tracer, tracer_module_call, Py_NewRef(place));
         if (is_forward == Py_False) put(tracer, tracer_forward_due, Py_NewRef(call));
     }
+    Py_DECREF(entered);
     Py_XDECREF(times);
     Py_XDECREF(place);
     return call;
@@ -753,15 +807,19 @@ static PyObject *leave_module(PyObject *self, PyObject *const *given, Py_ssize_t
         PyErr_SetString(PyExc_TypeError, "leave_module takes call and result");
         return NULL;
     }
-    PyObject *tracer = given[0], *call = given[1], *result = given[2];
-    PyObject *observers = SLOT(tracer, tracer_observers);
-    if (!PyTuple_CheckExact(observers) || PyTuple_GET_SIZE(observers) || !is_last(tracer, result))
+    PyObject *tracer = given[0], *call = given[1], *result = given[2], *exited = NULL;
+    if (!are_there_observers(tracer)) {
+        if (PyTuple_CheckExact(result))
+            exited = values_of(tracer, &PyTuple_GET_ITEM(result, 0), PyTuple_GET_SIZE(result), NULL);
+        else if ((PyObject *)Py_TYPE(result) == Tensor) exited = values_of(tracer, &result, 1, NULL);
+    }
+    if (exited == NULL) {
+        if (PyErr_Occurred()) return NULL;
         return PyObject_CallFunctionObjArgs(leave_in_python, tracer, call, result, NULL);
-    PyObject *exited = PyTuple_Pack(1, PyTuple_GET_ITEM(SLOT(tracer, tracer_last), 1));
+    }
     PyObject *stop = PyLong_FromSsize_t(PyList_GET_SIZE(SLOT(tracer, tracer_calls)));
-    if (exited == NULL || stop == NULL) {
-        Py_XDECREF(exited);
-        Py_XDECREF(stop);
+    if (stop == NULL) {
+        Py_DECREF(exited);
         return NULL;
     }
     put(call, module_exited, exited);
