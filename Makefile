@@ -58,7 +58,7 @@ cloud: $(READY)  ## the tests of tl.extract with an S3 server on this machine
 	$(RUN) -m pip install --quiet s3fs boto3 "moto[server]"
 	OMP_NUM_THREADS=1 $(RUN) -m pytest -s -m cloud tests/extraction
 
-hot: $(READY)  ## compile the hot path again, after a change of hot.c
+hot: $(READY)  ## compile the hot path again, after a change of its C
 	$(RUN) hatch_build.py
 
 lint: $(READY)  ## style and types
@@ -129,7 +129,7 @@ $(ZOO): $(READY)
 	touch $@
 
 # The package with its extras, which is all that the demo needs.
-$(PACKAGE): constraints.txt pyproject.toml hatch_build.py src/torchlens/capture/hot.c
+$(PACKAGE): constraints.txt pyproject.toml hatch_build.py $(wildcard src/torchlens/capture/*.[ch])
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "Python 3.10 or newer is needed; name one: make demo PYTHON=python3.12"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(RUN) -m pip install --quiet hatchling editables setuptools

@@ -1,4 +1,4 @@
-"""Compiles the hot path (src/torchlens/capture/hot.c) when the package is built or installed.
+"""Compiles the hot path (hot.c and prepare.c in src/torchlens/capture) when the package is built or installed.
 
 Where that can't be done, for want of a compiler or of Python's headers, the package is built without it: logs are the
 same then, and take longer.
@@ -16,7 +16,8 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 NAME = "torchlens.capture._hot"
-SOURCE = "src/torchlens/capture/hot.c"
+SOURCES = ["src/torchlens/capture/hot.c", "src/torchlens/capture/prepare.c"]
+HEADERS = ["src/torchlens/capture/slots.h"]
 
 
 class CompileHotPath(BuildHookInterface):  # type: ignore[type-arg]
@@ -44,7 +45,7 @@ def compiled(root: Path, in_place: bool) -> Path | None:
     try:
         os.chdir(root)  # the compiler is told paths below it
         optimised = [] if sys.platform == "win32" else ["-O2"]
-        extension = Extension(NAME, [SOURCE], extra_compile_args=optimised)
+        extension = Extension(NAME, SOURCES, depends=HEADERS, extra_compile_args=optimised)
         build: Any = Distribution({"ext_modules": [extension]}).get_command_obj("build_ext")
         build.build_temp = tempfile.mkdtemp(prefix="torchlens-")
         build.build_lib = "src" if in_place else tempfile.mkdtemp(prefix="torchlens-")

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import subprocess
 import sys
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -16,7 +17,8 @@ from tests.test_oracle import RUNS, logged_run
 from torch import Tensor, nn
 
 import torchlens as tl
-from torchlens.capture import native
+from torchlens.capture import native, records
+from torchlens.capture.modules import StandIn, named_modules
 from torchlens.capture.tracer import Tracer
 
 needed = pytest.mark.skipif(
@@ -94,6 +96,117 @@ def test_calls_of_many_kinds(mode: Any, options: dict[str, Any]) -> None:
     assert one == other
 
 
+class Pair(nn.Module):
+    """Takes and returns several tensors, and what is none."""
+
+    def forward(self, x: Tensor, y: Any, *, scale: Any = 1, name: str = "") -> Any:
+        return x * scale, None if y is None else y + x, name
+
+
+class Odd(nn.Module):
+    """Modules and tensors that are not described like others: shared, lazy, of classes of their own, without a name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.again = nn.Sequential(self.fc, nn.ReLU(), self.fc)
+        self.tied = nn.Linear(4, 4)
+        self.tied.weight = self.fc.weight
+        self.nothing = None
+        self.register_module("none", None)
+        self.register_parameter("no_param", None)
+        self.register_buffer("no_buffer", None)
+        self.register_buffer("steps", torch.zeros(4))
+        self.register_buffer("tied_buffer", self.steps)
+        self.pair, self.hooked, self.replaced = Pair(), nn.Tanh(), nn.Sigmoid()
+        self.hooked.register_forward_hook(lambda module, args, result: result * 2)
+        self.replaced.forward = lambda x: x.sigmoid() + 1  # type: ignore[method-assign]
+        self.empty = nn.ModuleList()
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.steps.add_(1)
+        x, y, _ = self.pair(self.again(x), None, name="first")
+        x, y, _ = self.pair(self.tied(x), y=x, scale=self.steps)
+        first, (second, *_) = self.pair(x.view(-1, 4), y)[0], self.pair(y, self.fc.bias)
+        return self.replaced(self.hooked(first.t()).t() + second + x[:, :1] + y.expand(2, *y.shape)[1])
+
+
+class Unusual(Odd):
+    """What only Python's functions describe."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        if kind == "lazy":
+            self.lazy = nn.LazyLinear(4)
+        elif kind == "of a class of its own":
+            self.param = nn.Parameter(torch.rand(4).as_subclass(type("Mine", (Tensor,), {})))
+        elif kind == "in itself":
+            self.tied.me = self
+        elif kind == "in another dict":
+            self.tied._modules = OrderedDict(a=nn.ReLU(), b=nn.Tanh())
+            self.tied._modules.move_to_end("a")
+        elif kind == "sparse":
+            self.register_buffer("sparse", torch.eye(3).to_sparse())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(self.lazy(x) if hasattr(self, "lazy") else x)
+
+
+KINDS = ("lazy", "of a class of its own", "in itself", "in another dict", "sparse")
+
+
+@needed
+@pytest.mark.parametrize("kind", ["odd", *KINDS])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.enable_grad, torch.inference_mode])
+def test_models_that_are_not_like_others(kind: str, mode: Any) -> None:
+    def run() -> Any:
+        torch.manual_seed(0)
+        model = Odd() if kind == "odd" else Unusual(kind)
+        before = [set(vars(module)) for module in distinct(model)]
+        with mode():
+            log = tl.log_forward_pass(model, torch.rand(3, 4))
+        after = [set(vars(module)) for module in distinct(model)]
+        assert before == after or kind == "lazy"
+        trace = log._trace
+        values = [(value.role, value.address, value.facts, value.grad_fn, value.call) for value in trace.params]
+        calls = [told_of(call) for call in trace.module_calls]
+        records = told(trace) if kind != "lazy" else len(trace.calls)  # memory as it was found is in its values
+        return records, trace.modules, trace.param_infos, trace.buffer_infos, values, calls, log.warnings
+
+    one, other = both_ways(run)
+    assert one == other
+
+
+def distinct(model: nn.Module) -> list[nn.Module]:
+    return list({id(module): module for _, module in named_modules(model)}.values())
+
+
+def told_of(call: Any) -> Any:
+    entered, exited = ([(value.role, value.index) for value in values] for values in (call.entered, call.exited))
+    return call.module, call.number, call.parent, call.start, call.stop, entered, exited
+
+
+@needed
+def test_copies_lie_in_memory_as_what_was_copied() -> None:
+    class Views(nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> Any:
+            return x[1:], x.t(), x[:, ::2], x[0].expand(3, 4), x[:0], y.conj(), y.real, x.permute(1, 0)[2:]
+
+    def run() -> Any:
+        log = tl.log_forward_pass(Views(), [torch.rand(3, 4), torch.rand(2, dtype=torch.complex64)])
+        kept = [value.saved for value in log._trace.values]
+        return [(t.stride(), t.is_conj(), t.is_neg(), t.resolve_conj().tolist()) for t in kept if t is not None]
+
+    torch.manual_seed(0)
+    found = []
+    for way in (True, False):
+        native.use(way)
+        run()
+        torch.manual_seed(1)
+        found.append(run())
+    assert found[0] == found[1]
+
+
 class Deep(nn.Module):
     """A list in a list in a list, many times."""
 
@@ -120,12 +233,15 @@ def test_what_a_common_call_raises_reaches_the_model_and_leaves_nothing() -> Non
 @needed
 def test_no_reference_is_lost_or_left() -> None:
     native.use(True)
-    model, x = ManyKinds().eval(), torch.rand(3, 4)
+    model, odd, x = ManyKinds().eval(), Odd(), torch.rand(3, 4)
 
     def counts() -> list[int]:
         for _ in range(20):
             tl.log_forward_pass(model, x)
-        things = (None, True, False, torch.Tensor, x, model.fc.weight, Tracer, tl.capture.records.Value)
+        tl.log_forward_pass(odd, x)
+        kinds = (torch.Tensor, nn.Parameter, Tracer, records.Value, records.ModuleInfo, records.TensorInfo, StandIn)
+        things = (None, True, False, "", x, model, model.fc, model.fc.weight, vars(odd.fc), odd.fc.weight, odd.steps)
+        things += (torch.float32, *kinds)
         return [sys.getrefcount(thing) for thing in things]
 
     counts()

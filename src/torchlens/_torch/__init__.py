@@ -47,6 +47,7 @@ from .modes import (
     without_torch_function,
 )
 from .module_calls import (
+    COMPILER,
     HOOKS,
     LIBRARY_FOLDERS,
     MODULE_CALL,
@@ -59,7 +60,6 @@ from .module_calls import (
     has_hooks,
     hook_handle,
     inside_compiled,
-    may_be_compiled,
 )
 from .operators import (
     HigherOrderOperator,
@@ -108,6 +108,7 @@ from .unseen_calls import (
 
 __all__ = [
     "ACCELERATORS",
+    "COMPILER",
     "HOOKS",
     "LIBRARY_FOLDERS",
     "MODULE_CALL",
@@ -155,7 +156,6 @@ __all__ = [
     "lazy_copy",
     "make_per_channel_quantized",
     "make_per_tensor_quantized",
-    "may_be_compiled",
     "mode_poppers",
     "mode_stack",
     "neg_view",

@@ -117,18 +117,13 @@ _GLOBAL_HOOKS = ("_global_backward_pre_hooks", "_global_backward_hooks", "_globa
                  "_global_forward_hooks", "_global_forward_hooks_always_called")  # fmt: skip
 
 
-#: Where `torch.compile` defines what it wraps around a module; importing it takes seconds.
-_WRAPPER_FILE = "torch._dynamo.eval_frame"
-
-
-def may_be_compiled() -> bool:
-    """Can there be modules that `torch.compile` has wrapped?"""
-    return _WRAPPER_FILE in sys.modules
+#: The module where `torch.compile` defines what it wraps around others; importing it takes seconds.
+COMPILER = "torch._dynamo.eval_frame"
 
 
 def inside_compiled(module: Module) -> Module:
     """The module that `torch.compile` has wrapped; any other module itself."""
-    dynamo = sys.modules.get(_WRAPPER_FILE)
+    dynamo = sys.modules.get(COMPILER)
     while dynamo is not None and isinstance(module, dynamo.OptimizedModule):
         module = module._orig_mod
     return module

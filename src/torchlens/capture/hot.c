@@ -12,9 +12,7 @@
  * class. All classes are Python's own. Their slots are read and written in place, at the offsets that their member
  * descriptors tell (SLOTS, below).
  */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-#include <structmember.h>
+#include "slots.h"
 #include <time.h>
 
 /* ---- what Python gives: see `configure` ------------------------------------------------------------------------- */
@@ -27,8 +25,7 @@ static PyObject *is_grad_enabled, *is_inference_mode_enabled, *any_autocast, *st
 static PyObject *lazy_copy, *clone_of, *stride, *data_address, *storage_address, *is_zero_tensor, *is_conj, *is_neg, *perf_counter_ns, *MODULE_BOUNDARY;
 static PyObject *version_getter, *requires_grad_getter, *is_quantized_getter, *is_cpu_getter, *is_cuda_getter;
 
-#define OBJECT(name) {#name, &name}
-static const struct { const char *name; PyObject **place; } OBJECTS[] = {
+static const Given OBJECTS[] = {
     OBJECT(record_in_python), OBJECT(enter_in_python), OBJECT(leave_in_python), OBJECT(ModuleCall),
     OBJECT(MODULE_CALL), OBJECT(MODULE_CALL_INSIDE), OBJECT(Tensor), OBJECT(Parameter), OBJECT(Value), OBJECT(Call), OBJECT(KNOWN), OBJECT(PLAIN),
     OBJECT(NO_KWARGS), OBJECT(NO_STATE), OBJECT(WITH_GRAD), OBJECT(INFERENCE), OBJECT(UNVERSIONED), OBJECT(UNKNOWN), OBJECT(is_grad_enabled),
@@ -49,7 +46,6 @@ static Py_ssize_t identity_keeping, identity_keeper, identity_watchful;
 static Py_ssize_t value_index, value_role, value_call, value_position, value_address, value_transformed, value_grad_fn;
 static Py_ssize_t value_facts, value_kept;
 
-typedef struct { const char *owner, *name; Py_ssize_t *offset; } Slot;
 static const Slot SLOTS[] = {
     {"Function", "simple", &function_simple}, {"Function", "in_place", &function_in_place},
     {"Function", "fresh", &function_fresh}, {"Function", "switch", &function_switch},
@@ -84,8 +80,6 @@ static const Slot SLOTS_OF_FASTLOG[] = {
     {"Collector", "total", &collector_total}, {"Tally", "count", &tally_count},
 };
 
-#define SLOT(object, offset) (*(PyObject **)((char *)(object) + (offset)))
-
 /* Names of methods and arguments, made once. */
 static PyObject *name_out, *name_op, *name_stored, *name_value_of, *name_grad_fn_of, *name_facts_of;
 static PyObject *name_keep, *name_before_write, *name_after_write, *name_is_asked_of, *name_before_call, *name_told;
@@ -102,31 +96,8 @@ static const struct { const char *text; PyObject **place; } NAMES[] = {
 
 /* ---- small steps ------------------------------------------------------------------------------------------------ */
 
-static void put(PyObject *object, Py_ssize_t offset, PyObject *value) /* takes the reference */
-{
-    PyObject *before = SLOT(object, offset);
-    SLOT(object, offset) = value;
-    Py_XDECREF(before);
-}
-
-/* Is an answer true? Takes the reference; -1 if there is none, because something was raised. */
-static int is_true(PyObject *answer)
-{
-    if (answer == NULL) return -1;
-    int is = answer == Py_True ? 1 : answer == Py_False || answer == Py_None ? 0 : PyObject_IsTrue(answer);
-    Py_DECREF(answer);
-    return is;
-}
-
 static int ask(PyObject *function) { return is_true(PyObject_CallNoArgs(function)); }
 static int ask_of(PyObject *function, PyObject *tensor) { return is_true(PyObject_CallOneArg(function, tensor)); }
-
-/* An attribute of a tensor, through the getter that its class has for it. */
-static PyObject *get(PyObject *getter, PyObject *tensor)
-{
-    PyGetSetDef *attribute = ((PyGetSetDescrObject *)getter)->d_getset;
-    return attribute->get(tensor, attribute->closure);
-}
 
 /* Is what a weak reference refers to this object? */
 static int refers_to(PyObject *reference, PyObject *object)
@@ -949,40 +920,56 @@ static Py_ssize_t offset_of(PyObject *owner, const char *name)
     return offset;
 }
 
-static int find_slots(const Slot *slots, size_t many, PyObject *given)
+static PyObject *given_as(const char *name, PyObject *given)
+{
+    PyObject *object = given ? PyDict_GetItemString(given, name) : NULL;
+    if (object == NULL) PyErr_Format(PyExc_TypeError, "%s is missing", name);
+    return object;
+}
+
+int take_objects(const Given *objects, size_t many, PyObject *given)
 {
     for (size_t i = 0; i < many; i++) {
-        PyObject *owner = PyDict_GetItemString(given, slots[i].owner);
-        if (owner == NULL) {
-            PyErr_Format(PyExc_TypeError, "%s is missing", slots[i].owner);
+        PyObject *object = given_as(objects[i].name, given);
+        if (object == NULL) return -1;
+        Py_XSETREF(*objects[i].place, Py_NewRef(object));
+    }
+    return 0;
+}
+
+int are_getters(PyObject **const *getters, size_t many)
+{
+    for (size_t i = 0; i < many; i++)
+        if (!Py_IS_TYPE(*getters[i], &PyGetSetDescr_Type)) {
+            PyErr_Format(PyExc_TypeError, "%R is no getter", *getters[i]);
             return -1;
         }
-        if ((*slots[i].offset = offset_of(owner, slots[i].name)) < 0) return -1;
+    return 0;
+}
+
+int find_slots(const Slot *slots, size_t many, PyObject *given)
+{
+    for (size_t i = 0; i < many; i++) {
+        PyObject *owner = given_as(slots[i].owner, given);
+        if (owner == NULL || (*slots[i].offset = offset_of(owner, slots[i].name)) < 0) return -1;
     }
     return 0;
 }
 
 static PyObject *configure(PyObject *module, PyObject *args, PyObject *given)
 {
-    for (size_t i = 0; i < sizeof OBJECTS / sizeof *OBJECTS; i++) {
-        PyObject *object = given ? PyDict_GetItemString(given, OBJECTS[i].name) : NULL;
-        if (object == NULL) return PyErr_Format(PyExc_TypeError, "%s is missing", OBJECTS[i].name);
-        Py_XSETREF(*OBJECTS[i].place, Py_NewRef(object));
-    }
-    PyObject *getters[] = {version_getter, requires_grad_getter, is_quantized_getter, is_cpu_getter, is_cuda_getter};
-    for (size_t i = 0; i < sizeof getters / sizeof *getters; i++)
-        if (!Py_IS_TYPE(getters[i], &PyGetSetDescr_Type))
-            return PyErr_Format(PyExc_TypeError, "%R is no getter", getters[i]);
-    if (find_slots(SLOTS, sizeof SLOTS / sizeof *SLOTS, given) < 0) return NULL;
+    PyObject **getters[] = {&version_getter, &requires_grad_getter, &is_quantized_getter, &is_cpu_getter, &is_cuda_getter};
+    if (take_objects(OBJECTS, COUNT(OBJECTS), given) < 0 || are_getters(getters, COUNT(getters)) < 0) return NULL;
+    if (find_slots(SLOTS, COUNT(SLOTS), given) < 0) return NULL;
     Py_RETURN_NONE;
 }
 
 static PyObject *configure_fastlog(PyObject *module, PyObject *args, PyObject *given)
 {
-    PyObject *method = given ? PyDict_GetItemString(given, "count_in_python") : NULL;
-    if (method == NULL) return PyErr_Format(PyExc_TypeError, "count_in_python is missing");
+    PyObject *method = given_as("count_in_python", given);
+    if (method == NULL) return NULL;
     Py_XSETREF(count_in_python, Py_NewRef(method));
-    if (find_slots(SLOTS_OF_FASTLOG, sizeof SLOTS_OF_FASTLOG / sizeof *SLOTS_OF_FASTLOG, given) < 0) return NULL;
+    if (find_slots(SLOTS_OF_FASTLOG, COUNT(SLOTS_OF_FASTLOG), given) < 0) return NULL;
     Py_RETURN_NONE;
 }
 
@@ -1007,6 +994,7 @@ PyMODINIT_FUNC PyInit__hot(void)
     for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
         if ((*NAMES[i].place = PyUnicode_InternFromString(NAMES[i].text)) == NULL) return NULL;
     PyObject *module = PyModule_Create(&DEFINITION);
+    if (module != NULL && PyModule_AddFunctions(module, PREPARING) < 0) Py_CLEAR(module);
     for (size_t i = 0; module != NULL && i < sizeof METHODS / sizeof *METHODS; i++) {
         PyObject *function = PyCFunction_New(&METHODS[i], NULL), *method = function ? PyInstanceMethod_New(function) : NULL;
         if (method == NULL || PyModule_AddObjectRef(module, METHODS[i].ml_name, method) < 0) Py_CLEAR(module);

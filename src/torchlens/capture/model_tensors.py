@@ -18,7 +18,6 @@ from .keeping import Keeper
 from .records import TensorInfo, Trace, Value, facts_of
 from .tensor_memory import address_of, is_plain, lies_outside, version_of
 
-_new_value = Value.__new__
 _version = attrgetter("_version")
 
 
@@ -38,21 +37,21 @@ class ModelTensors:
         self.unwritten_params: dict[int, Value] = {}  # plain ones, by id
         self.other_params: list[tuple[Tensor, Value]] = []  # of classes that do something of their own
         self.plain_buffers: dict[int, tuple[int, int]] = {}  # their versions and storages, by id
-        self._param_storages: list[int] = []  # in the order of `trace.params`
+        self._param_storages: list[int]  # in the order of `trace.params`
         self._add_params([about for about in by_id.params.values() if about[1].shape is not None], keeper)
         self._add_buffers(keeper)
         keeper.foreign.discard(0)
 
     def _add_params(self, params: list[tuple[Tensor, TensorInfo]], keeper: Keeper) -> None:
         tensors = [tensor for tensor, _ in params]
-        storages, versions = _storages(tensors), _versions(tensors)
-        keeper.foreign.update(storages)
-        for (tensor, info), storage, version in zip(params, storages, versions, strict=True):
-            value = self._new_param(tensor, info, storage, version)
-            if type(tensor) is Parameter:
-                self.unwritten_params[id(tensor)] = value
-            else:
-                self.other_params.append((tensor, value))
+        self._param_storages = _storages(tensors)
+        keeper.foreign.update(self._param_storages)
+        values = param_values(params, self.unwritten_params)
+        self.trace.params += values
+        self.trace.param_versions += _versions(tensors)
+        if len(self.unwritten_params) < len(values):
+            pairs = zip(tensors, values, strict=True)
+            self.other_params = [(tensor, value) for tensor, value in pairs if type(tensor) is not Parameter]
 
     def _add_buffers(self, keeper: Keeper) -> None:
         params, buffers = self.by_id
@@ -66,22 +65,14 @@ class ModelTensors:
     def add_param(self, tensor: Tensor, info: TensorInfo) -> Value:
         """A parameter that a lazy module has just made."""
         storage = address_of(tensor) or 0
-        value = self._new_param(tensor, info, storage, version_of(tensor))
+        shape, dtype, device = facts_of(tensor)
+        now = info._replace(shape=shape, dtype=dtype, device=device)
+        value = _param(len(self.trace.params), tensor, now)
+        self.trace.params.append(value)
+        self.trace.param_versions.append(version_of(tensor))
+        self._param_storages.append(storage)
         if "params_by_storage" in vars(self):
             self.params_by_storage.setdefault(storage, []).append(value)
-        return value
-
-    def _new_param(self, tensor: Tensor, info: TensorInfo, storage: int, version: int) -> Value:
-        trace = self.trace
-        address, _, shape, dtype, device, trainable = info
-        value = _new_value(Value)  # a model has hundreds, and `__init__` would take as long as all the rest
-        value.index, value.role, value.call, value.address, value.kept = len(trace.params), "param", -1, address, tensor
-        value.position = value.transformed = None
-        value.grad_fn = "" if trainable else None
-        value._facts = (shape, dtype, device) if shape is not None else facts_of(tensor)
-        trace.params.append(value)
-        trace.param_versions.append(version)
-        self._param_storages.append(storage)
         return value
 
     @cached_property
@@ -111,6 +102,19 @@ class ModelTensors:
                     f"the parameter {value.address} was overwritten by code that can't be observed; operations that "
                     "used it are logged with its first value"
                 )
+
+
+def param_values(params: list[tuple[Tensor, TensorInfo]], plain: dict[int, Value]) -> list[Value]:
+    """The values of all parameters, in order, and those of plain ones by id. prepare.c has this function as well."""
+    values = [_param(number, tensor, info) for number, (tensor, info) in enumerate(params)]
+    plain.update((id(value.kept), value) for value in values if type(value.kept) is Parameter)
+    return values
+
+
+def _param(number: int, tensor: Tensor, info: TensorInfo) -> Value:
+    assert info.shape is not None
+    facts = (info.shape, info.dtype, info.device)
+    return Value(number, "param", -1, None, info.address, facts, "" if info.trainable else None, tensor)
 
 
 def _storages(tensors: list[Tensor]) -> list[int]:

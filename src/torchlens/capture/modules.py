@@ -25,7 +25,6 @@ from .._torch import (
     has_hooks,
     hook_handle,
     inside_compiled,
-    may_be_compiled,
 )
 from ..errors import ArgumentError
 from .changes import Change, Replaced, Switch, made, tell
@@ -51,25 +50,24 @@ def named_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
     and then torch's own loop merges equal modules, or fails because they have no hash. What `torch.compile` wraps
     around a module is left out: the module inside has its address.
     """
+    return _modules_under(model)
+
+
+def _modules_under(model: nn.Module) -> list[tuple[str, nn.Module]]:
     found: list[tuple[str, nn.Module]] = []
-    _add_modules(model, "", (), found, may_be_compiled())
+    _add_modules(model, "", (), found)
     return found
 
 
-def _add_modules(
-    module: nn.Module, address: str, above: tuple[int, ...], found: list[tuple[str, nn.Module]], compiled: bool
-) -> None:
-    if compiled:
-        module = inside_compiled(module)
+def _add_modules(module: nn.Module, address: str, above: tuple[int, ...], found: list[tuple[str, nn.Module]]) -> None:
+    module = inside_compiled(module)
     if id(module) in above:  # a module that is registered inside itself
         return
     found.append((address, module))
-    children = module._modules
-    if children:
-        inside, prefix = (*above, id(module)), address and f"{address}."
-        for name, child in children.items():
-            if child is not None:
-                _add_modules(child, prefix + name, inside, found, compiled)
+    inside, prefix = (*above, id(module)), address and f"{address}."
+    for name, child in module._modules.items():
+        if child is not None:
+            _add_modules(child, prefix + name, inside, found)
 
 
 def distinct_modules(model: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -218,41 +216,52 @@ class StandInsPut:
 
     def make(self) -> None:
         anywhere = any_global_hook()
-        by_class: dict[type, tuple[str, ...]] = {}
-        for module in self._modules:
-            kind = type(module)
-            names = by_class.get(kind) or by_class.setdefault(kind, _to_replace(kind, anywhere))
-            if names is _FORWARD and has_hooks(module):
-                names = _WITH_HOOKS
-            for name in names:
-                self._add(module, name)
+        kinds = set(map(type, self._modules))
+        add_stand_ins(self._modules, {kind: _to_replace(kind, anywhere) for kind in kinds}, self.put)
 
     def undo(self) -> None:
-        others = {id(stand_in) for each in _stand_ins_put() if each is not self for stand_in in each.put}
-        for stand_in in self.put:
-            if not others or id(stand_in) not in others:
-                stand_in.module = _NOBODY
-                stand_in.hide()
+        others = [stand_in for each in _stand_ins_put() if each is not self for stand_in in each.put]
+        retire_stand_ins(self.put, set(map(id, others)))
 
     def hook_added(self, hooks: Any) -> None:
         """A hook is about to be added to one of the dicts that modules keep theirs in: let the calls of that module
         include the hooks."""
         for stand_in in [each for each in self.put if each.is_forward]:
             if any(stand_in.attributes.get(name) is hooks for name in HOOKS):
-                self._add(stand_in.module, "_call_impl")
-
-    def _add(self, module: nn.Module, name: str) -> None:
-        attributes = vars(module)
-        there = attributes.get(name)
-        if type(there) is StandIn and there.module is module:
-            self.put.append(there)
-        else:
-            stand_in = StandIn(module, name, attributes)
-            self.put.append(stand_in)
-            attributes[name] = stand_in
+                _add_stand_in(stand_in.module, "_call_impl", self.put)
 
 
 _FORWARD, _WITH_HOOKS = ("forward",), ("_call_impl", "forward")
+
+
+# prepare.c has these two functions as well, and `_modules_under`.
+
+
+def add_stand_ins(modules: Sequence[nn.Module], to_replace: dict[type, tuple[str, ...]], put: list[StandIn]) -> None:
+    """Put stand-ins for methods, by the classes of their modules, and add them to a list."""
+    for module in modules:
+        names = to_replace[type(module)]
+        for name in _WITH_HOOKS if names is _FORWARD and has_hooks(module) else names:
+            _add_stand_in(module, name, put)
+
+
+def retire_stand_ins(put: list[StandIn], still_used: set[int]) -> None:
+    """Remove stand-ins, except for those of which the ids are given."""
+    for stand_in in put:
+        if id(stand_in) not in still_used:
+            stand_in.module = _NOBODY
+            stand_in.hide()
+
+
+def _add_stand_in(module: nn.Module, name: str, put: list[StandIn]) -> None:
+    attributes = vars(module)
+    there = attributes.get(name)
+    if type(there) is StandIn and there.module is module:
+        put.append(there)
+    else:
+        stand_in = StandIn(module, name, attributes)
+        put.append(stand_in)
+        attributes[name] = stand_in
 
 
 def _to_replace(kind: type[nn.Module], hooks_anywhere: bool) -> tuple[str, ...]:

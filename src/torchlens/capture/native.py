@@ -1,8 +1,8 @@
 """The hot path in C, where it could be compiled when the package was installed.
 
-hot.c has the methods of `Tracer` that run most often, for the calls of the common kind; all others it hands to the
-methods in Python. Without it, or with `TORCHLENS_NATIVE=0` in the environment, Python records every call: the results
-are the same, and take longer.
+hot.c has the methods of `Tracer` that run most often, for the calls of the common kind, and prepare.c has functions
+that prepare a run; what is not common they hand to the same methods and functions in Python. Without them, or with
+`TORCHLENS_NATIVE=0` in the environment, Python does everything: the results are the same, and take longer.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from torch import Tensor, is_grad_enabled, is_inference_mode_enabled
 from torch.nn import Parameter
 
 from .._torch import (
+    COMPILER,
+    HOOKS,
     MODULE_CALL,
     MODULE_CALL_INSIDE,
     any_autocast,
@@ -25,22 +27,22 @@ from .._torch import (
     set_grad_enabled,
     storage_address,
 )
+from . import describe, model_tensors, modules
 from .containers import PLAIN
 from .functions import KNOWN, Function
 from .identity import Identity
 from .modules import MODULE_BOUNDARY
-from .records import NO_KWARGS, Call, ModuleCall, Value
+from .records import NO_KWARGS, Call, ModuleCall, ModuleInfo, TensorInfo, Value
 from .tensor_memory import UNVERSIONED
 from .tracer import INFERENCE, NO_STATE, UNKNOWN, WITH_GRAD, Tracer, state_now
 
-#: The methods that hot.c has as well, by class and name: as written in Python, and compiled.
-_METHODS: dict[tuple[type, str], tuple[Any, Any]] = {}
+#: What can be done in C as well, by class or module and name: as written in Python, and compiled.
+_BOTH: dict[tuple[Any, str], tuple[Any, Any]] = {}
 
-
-#: What hot.c fills: so many slots of `Value` and `ModuleCall`, and these fields of `Call`. If a record gets one more,
-#: Python alone makes it, until hot.c does so, too.
+#: What is filled in C: so many slots of `Value` and `ModuleCall`, and these fields of `Call`. If a record gets one
+#: more, Python alone makes it, until C does so, too.
 _CALL = ("function", "args", "kwargs", "outputs", "written", "module_call", "site", "time", "rng", "state")
-_FILLED = (9, 8, _CALL)
+_FILLED = (9, 8, 6, 6, 6, _CALL)
 
 
 def _compiled() -> Any:
@@ -49,7 +51,8 @@ def _compiled() -> Any:
         hot: Any = importlib.import_module("torchlens.capture._hot")
     except ImportError:
         return None
-    if (len(Value.__slots__), len(ModuleCall.__slots__), Call._fields) != _FILLED:
+    slots = tuple([len(kind.__slots__) for kind in (Value, ModuleCall, modules.StandIn)])
+    if (*slots, len(ModuleInfo._fields), len(TensorInfo._fields), Call._fields) != _FILLED:
         return None
     try:
         hot.configure(
@@ -95,6 +98,27 @@ def _compiled() -> Any:
             is_cpu_getter=Tensor.is_cpu,
             is_cuda_getter=Tensor.is_cuda,
         )
+        hot.configure_preparing(
+            modules_under_in_python=modules._modules_under,
+            tensors_of_in_python=describe._tensors_of,
+            add_stand_in=modules._add_stand_in,
+            class_names=describe.class_names,
+            Tensor=Tensor,
+            Parameter=Parameter,
+            Value=Value,
+            ModuleInfo=ModuleInfo,
+            TensorInfo=TensorInfo,
+            StandIn=modules.StandIn,
+            COMPILER=COMPILER,
+            HOOKS=HOOKS,
+            FORWARD=modules._FORWARD,
+            WITH_HOOKS=modules._WITH_HOOKS,
+            NOBODY=modules._NOBODY,
+            shape_getter=Tensor.shape,
+            dtype_getter=Tensor.dtype,
+            device_getter=Tensor.device,
+            requires_grad_getter=Tensor.requires_grad,
+        )
     except (AttributeError, TypeError):
         return None
     return hot
@@ -108,7 +132,7 @@ is_compiled = _hot is not None
 
 def use(native: bool) -> None:
     """From now on, let the hot path in C record calls, if it is there; or Python alone."""
-    for (owner, name), (in_python, in_c) in _METHODS.items():
+    for (owner, name), (in_python, in_c) in _BOTH.items():
         setattr(owner, name, in_c if native else in_python)
 
 
@@ -122,10 +146,18 @@ def take_part(tracer: type, collector: type, tally: type) -> None:
     if is_compiled:
         in_python = vars(tracer)["__torch_function__"]
         _hot.configure_fastlog(count_in_python=in_python, LightTracer=tracer, Collector=collector, Tally=tally)
-        _METHODS[tracer, "__torch_function__"] = in_python, _hot.count
+        _BOTH[tracer, "__torch_function__"] = in_python, _hot.count
         use_if_wanted()
 
 
+_IN_C = (
+    (Tracer, ("__torch_function__", "enter_module", "leave_module")),
+    (modules, ("_modules_under", "add_stand_ins", "retire_stand_ins")),
+    (describe, ("_each_module", "_tensors_of")),
+    (model_tensors, ("param_values",)),
+)
+
 if is_compiled:
-    for _name in ("__torch_function__", "enter_module", "leave_module"):
-        _METHODS[Tracer, _name] = vars(Tracer)[_name], getattr(_hot, _name)
+    for _owner, _names in _IN_C:
+        for _name in _names:
+            _BOTH[_owner, _name] = vars(_owner)[_name], getattr(_hot, _name)

@@ -5,37 +5,30 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn import Parameter
 
-from .._torch import UninitializedTensorMixin, inside_compiled, without_torch_function
+from .._torch import inside_compiled, without_torch_function
 from ..options import Options
-from ..selectors import Modules, qualified
 from . import native, rng
 from .calls import TorchCalls
 from .changes import Changes, between
 from .choose import Chooser
 from .containers import Unseen, tensors_in
+from .describe import describe_modules, describe_tensors
 from .dispatcher import Completeness, Fallback, Watcher, Witness
 from .following import Following
 from .gradients import Gradients
 from .keeping import Keeper, Transform, ValueSink, give_own_memory
-from .model_tensors import TensorsById
-from .modules import named_modules
 from .observer import Observer
 from .origins import Origins
-from .records import ModuleInfo, TensorInfo, Trace
+from .records import Trace
 from .surroundings import captured
 from .tracer import Tracer
 
 native.use_if_wanted()
-
-#: Makes a named tuple of a tuple, in a third of the time that its class takes: there are hundreds of them in a model.
-_new_info = tuple.__new__
 
 
 class RunResult(NamedTuple):
@@ -66,7 +59,7 @@ def run_traced(
         transform = None if options.follows_autograd else transform_of(options)
         chooser = Chooser(options.selection, transform, sink)
     observers += tuple([observer for observer in (following, chooser) if observer is not None])
-    tensors_by_id = _describe_tensors(modules, trace)
+    tensors_by_id = describe_tensors(modules, trace)
     for observer in observers:
         observer.begin(trace, keeper)
     started = time.perf_counter()
@@ -111,7 +104,7 @@ def _run(
         result = None  # if nobody else has it, it needs no memory of its own
         trace.complete = True
         if _was_lazy(trace):
-            _describe_tensors(modules, trace)
+            describe_tensors(modules, trace)
     except BaseException as raised:
         error = raised
         _forget_unfinished(trace)
@@ -164,81 +157,6 @@ def input_tensors(
             if holds
         ]
     return found
-
-
-def describe_modules(model: nn.Module, trace: Trace) -> list[nn.Module]:
-    """List the modules, each once."""
-    modules: list[nn.Module] = []
-    numbers: dict[int, int] = {}  # by id
-    classes: dict[type, tuple[str, str, tuple[str, ...]]] = {}
-    infos = trace.modules
-    for address, module in named_modules(model):
-        number = numbers.setdefault(id(module), len(modules))
-        if number < len(modules):  # it has a name already
-            info = infos[number]
-            infos[number] = info._replace(all_addresses=(*info.all_addresses, address))
-            continue
-        modules.append(module)
-        kind = type(module)
-        name, qualname, bases = classes.get(kind) or classes.setdefault(kind, _class_names(kind))
-        training = getattr(module, "training", False)  # a frozen TorchScript module has lost it
-        infos.append(_new_info(ModuleInfo, (address, (address,), name, training, qualname, bases)))
-    return modules
-
-
-def _class_names(kind: type) -> tuple[str, str, tuple[str, ...]]:
-    """The name of a class, the full one, and those of the classes that it is derived from."""
-    bases = [base for base in kind.__mro__[1:] if base not in (nn.Module, object)]
-    return kind.__name__, qualified(kind), tuple([qualified(base) for base in bases])
-
-
-def structure_of(model: nn.Module) -> Trace:
-    """The modules, parameters and buffers of a model that has not run."""
-    trace = Trace(type(inside_compiled(model)).__name__)
-    _describe_tensors(describe_modules(model, trace), trace)
-    return trace
-
-
-def modules_of(model: nn.Module) -> Modules:
-    """The modules of a model, for selectors."""
-    trace = Trace(type(inside_compiled(model)).__name__)
-    describe_modules(model, trace)
-    return Modules(trace.modules)
-
-
-def _describe_tensors(modules: list[nn.Module], trace: Trace) -> TensorsById:
-    """List the parameters and buffers."""
-    params = _tensors_of(modules, trace, "_parameters")
-    buffers = _tensors_of(modules, trace, "_buffers")
-    trace.param_infos = [info for _, info in params.values()]
-    trace.buffer_infos = [info for _, info in buffers.values()]
-    return TensorsById(params, buffers)
-
-
-def _tensors_of(modules: list[nn.Module], trace: Trace, attribute: str) -> dict[int, tuple[Tensor, TensorInfo]]:
-    named: dict[int, tuple[Tensor, tuple[str, ...]]] = {}
-    for module, (first, addresses, _, _, _, _) in zip(modules, trace.modules, strict=True):
-        tensors = getattr(module, attribute)
-        if not tensors:
-            continue
-        for name, tensor in tensors.items():
-            if tensor is None:
-                continue
-            names: tuple[str, ...] = (f"{first}.{name}" if first else name,)
-            if len(addresses) > 1:  # none of the others is "": the model itself comes first
-                names += tuple([f"{address}.{name}" for address in addresses[1:]])
-            key = id(tensor)
-            named[key] = (tensor, named[key][1] + names if key in named else names)  # registered in several modules
-    return {key: (tensor, _described(tensor, names)) for key, (tensor, names) in named.items()}
-
-
-_shape_type_device_grad = attrgetter("shape", "dtype", "device", "requires_grad")
-
-
-def _described(tensor: Tensor, names: tuple[str, ...]) -> TensorInfo:
-    if type(tensor) is Parameter or not isinstance(tensor, UninitializedTensorMixin):
-        return _new_info(TensorInfo, (names[0], names, *_shape_type_device_grad(tensor)))
-    return TensorInfo(names[0], names, None, tensor.dtype, tensor.device, tensor.requires_grad)
 
 
 def _was_lazy(trace: Trace) -> bool:

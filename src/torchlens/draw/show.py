@@ -14,7 +14,7 @@ from typing import Any
 from torch import nn
 
 from ..aliases import ARGUMENTS
-from ..capture.session import modules_of
+from ..capture.describe import modules_of
 from ..errors import ArgumentError, LayerNotFoundError, near
 from ..notebook import in_notebook, show_inline
 from ..selectors import Modules, Selection, modules_chosen

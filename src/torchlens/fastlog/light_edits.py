@@ -9,8 +9,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..capture.containers import flat_tensors, put_in
+from ..capture.describe import structure_of
 from ..capture.records import facts_of
-from ..capture.session import structure_of
 from ..errors import ArgumentError, LayerNotFoundError
 from ..intervene.apply import apply_edit, check_reachable
 from ..intervene.edit_base import Moment

@@ -29,12 +29,13 @@ from ..capture import native
 from ..capture.calls import NO_SUBCLASS, TENSOR_ONLY, RunProgress, TorchCalls
 from ..capture.changes import Changes, begin_or_undo
 from ..capture.containers import PLAIN, all_plain, flat_tensors, put_in, tensors_in
+from ..capture.describe import describe_modules
 from ..capture.functions import Function, known_function
 from ..capture.keeping import HiddenKeeper, give_own_memory
 from ..capture.modules import MODULE_BOUNDARY
 from ..capture.naming import is_library_file
 from ..capture.records import NO_KWARGS, Facts, Site, Trace, facts_of
-from ..capture.session import describe_modules, dispatcher_watched, input_tensors
+from ..capture.session import dispatcher_watched, input_tensors
 from ..capture.surroundings import captured, modules_watched
 from ..capture.tensor_memory import own_memory
 from ..errors import ArgumentError

@@ -12,7 +12,8 @@ from .._torch import graph_break
 from ..capture import rng
 from ..capture.arguments import model_arguments
 from ..capture.changes import between
-from ..capture.session import modules_of, run_traced
+from ..capture.describe import modules_of
+from ..capture.session import run_traced
 from ..errors import ArgumentError, LayerNotFoundError, SeveralOutputsWarning, named_arguments, warn
 from ..log.apply_selection import apply_selection
 from ..log.interventions import live_edits, run_before

@@ -13,9 +13,9 @@ from .._torch import graph_break
 from ..capture.arguments import model_arguments
 from ..capture.buffers import BuffersKept
 from ..capture.changes import between
+from ..capture.describe import modules_of
 from ..capture.keeping import Keeper
 from ..capture.records import Trace, has_numbers
-from ..capture.session import modules_of
 from ..errors import ArgumentError
 from ..log.interventions import live_edits, run_before
 from ..log.layer_log import LayerLog

@@ -18,11 +18,12 @@ from torch import Tensor, nn
 from .._torch import graph_break, inside_compiled
 from ..capture.arguments import model_arguments
 from ..capture.changes import Change, Changes, begin_or_undo
+from ..capture.describe import modules_of
 from ..capture.keeping import Keeper
 from ..capture.modules import StandInsPut, WatchedHere
 from ..capture.observer import Observer
 from ..capture.records import Trace
-from ..capture.session import modules_of, run_traced
+from ..capture.session import run_traced
 from ..capture.surroundings import EAGER
 from ..errors import ArgumentError, FidelityWarning, LayerNotFoundError, named_arguments, warn
 from ..intervene.live import LiveEdits

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from ..capture import rng
 from ..capture.containers import fresh_copy
+from ..capture.describe import structure_of
 from ..capture.modules import copied_model
 from ..capture.records import Applied, fetched
-from ..capture.session import structure_of
 from ..capture.submodule_run import submodule, trace_of
 from ..errors import ArgumentError
 from ..graph.graph import Graph
