@@ -21,14 +21,14 @@ static PyObject *record_in_python, *enter_in_python, *leave_in_python; /* the me
 static PyObject *count_in_python;
 static PyObject *Tensor, *Parameter, *Value, *Call, *ModuleCall, *MODULE_CALL, *MODULE_CALL_INSIDE;
 static PyObject *KNOWN, *PLAIN, *NO_KWARGS, *NO_STATE, *WITH_GRAD, *INFERENCE, *UNVERSIONED, *UNKNOWN;
-static PyObject *is_grad_enabled, *is_inference_mode_enabled, *any_autocast, *state_with_autocast, *set_grad_enabled;
+static PyObject *no_torch_function, *is_grad_enabled, *is_inference_mode_enabled, *any_autocast, *state_with_autocast, *set_grad_enabled;
 static PyObject *lazy_copy, *clone_of, *stride, *data_address, *storage_address, *is_zero_tensor, *is_conj, *is_neg, *perf_counter_ns, *MODULE_BOUNDARY;
 static PyObject *version_getter, *requires_grad_getter, *is_quantized_getter, *is_cpu_getter, *is_cuda_getter;
 
 static const Given OBJECTS[] = {
     OBJECT(record_in_python), OBJECT(enter_in_python), OBJECT(leave_in_python), OBJECT(ModuleCall),
     OBJECT(MODULE_CALL), OBJECT(MODULE_CALL_INSIDE), OBJECT(Tensor), OBJECT(Parameter), OBJECT(Value), OBJECT(Call), OBJECT(KNOWN), OBJECT(PLAIN),
-    OBJECT(NO_KWARGS), OBJECT(NO_STATE), OBJECT(WITH_GRAD), OBJECT(INFERENCE), OBJECT(UNVERSIONED), OBJECT(UNKNOWN), OBJECT(is_grad_enabled),
+    OBJECT(NO_KWARGS), OBJECT(NO_STATE), OBJECT(WITH_GRAD), OBJECT(INFERENCE), OBJECT(UNVERSIONED), OBJECT(UNKNOWN), OBJECT(no_torch_function), OBJECT(is_grad_enabled),
     OBJECT(is_inference_mode_enabled), OBJECT(any_autocast), OBJECT(state_with_autocast), OBJECT(set_grad_enabled),
     OBJECT(lazy_copy), OBJECT(clone_of), OBJECT(stride), OBJECT(data_address), OBJECT(storage_address), OBJECT(is_zero_tensor), OBJECT(is_conj), OBJECT(is_neg),
     OBJECT(perf_counter_ns), OBJECT(MODULE_BOUNDARY), OBJECT(version_getter), OBJECT(requires_grad_getter),
@@ -84,6 +84,7 @@ static const Slot SLOTS_OF_FASTLOG[] = {
 static PyObject *name_out, *name_op, *name_stored, *name_value_of, *name_grad_fn_of, *name_facts_of;
 static PyObject *name_keep, *name_before_write, *name_after_write, *name_is_asked_of, *name_before_call, *name_told;
 static PyObject *name_after_failure, *name_after_uncommon, *name_first_seen, *name_note_parents, *name_made_several;
+static PyObject *name_enter, *name_exit;
 
 static const struct { const char *text; PyObject **place; } NAMES[] = {
     {"out", &name_out}, {"op", &name_op}, {"_stored", &name_stored},
@@ -91,7 +92,8 @@ static const struct { const char *text; PyObject **place; } NAMES[] = {
     {"before_write", &name_before_write}, {"after_write", &name_after_write}, {"_is_asked_of", &name_is_asked_of},
     {"_before_call", &name_before_call}, {"told", &name_told}, {"_after_failure", &name_after_failure},
     {"_after_uncommon", &name_after_uncommon}, {"_first_seen", &name_first_seen},
-    {"_note_parents", &name_note_parents}, {"_made_several", &name_made_several},
+    {"_note_parents", &name_note_parents}, {"_made_several", &name_made_several}, {"__enter__", &name_enter},
+    {"__exit__", &name_exit},
 };
 
 /* ---- small steps ------------------------------------------------------------------------------------------------ */
@@ -672,32 +674,63 @@ static int is_last(PyObject *tracer, PyObject *thing)
     return PyWeakref_CheckRef(reference) && refers_to(reference, thing);
 }
 
-/* Adds the value of a tensor that a module takes or returns to `found`. 0 if that is not simple, -1 if something raised. */
-static int add_value(PyObject *tracer, PyObject *thing, PyObject *found, Py_ssize_t *count)
+/* Values of what a module takes or returns, as they are found. */
+typedef struct {
+    PyObject *tracer; /* borrowed */
+    PyObject *values; /* a tuple with room for all */
+    Py_ssize_t count;
+    PyObject *unseen; /* while tensors are asked, which is a torch call, too: what hides that from the tracer; or NULL */
+} Found;
+
+/* 1 if the value of a thing was added, or it is no tensor; 0 if that is not as simple; -1 if something raised. */
+static int add_value(Found *found, PyObject *thing)
 {
     PyObject *kind = (PyObject *)Py_TYPE(thing), *value;
     if (kind != Tensor && kind != Parameter) return is_plain(thing);
-    if (is_last(tracer, thing)) value = Py_NewRef(PyTuple_GET_ITEM(SLOT(tracer, tracer_last), 1));
-    else value = known_value(SLOT(tracer, tracer_identity), thing, kind == Parameter);
+    if (is_last(found->tracer, thing)) value = Py_NewRef(PyTuple_GET_ITEM(SLOT(found->tracer, tracer_last), 1));
+    else {
+        if (kind == Tensor && found->unseen == NULL) {
+            PyObject *scope = PyObject_CallNoArgs(no_torch_function);
+            PyObject *begun = scope ? PyObject_CallMethodNoArgs(scope, name_enter) : NULL;
+            if (begun == NULL) {
+                Py_XDECREF(scope);
+                return -1;
+            }
+            Py_DECREF(begun);
+            found->unseen = scope;
+        }
+        value = known_value(SLOT(found->tracer, tracer_identity), thing, kind == Parameter);
+    }
     if (value == NULL) return PyErr_Occurred() ? -1 : 0;
-    PyTuple_SET_ITEM(found, (*count)++, value);
+    PyTuple_SET_ITEM(found->values, found->count++, value);
     return 1;
+}
+
+static void be_seen_again(Found *found)
+{
+    PyObject *type, *error, *traceback;
+    if (found->unseen == NULL) return;
+    PyErr_Fetch(&type, &error, &traceback);
+    Py_XDECREF(PyObject_CallMethodObjArgs(found->unseen, name_exit, Py_None, Py_None, Py_None, NULL));
+    Py_DECREF(found->unseen);
+    PyErr_Restore(type, error, traceback);
 }
 
 /* The values of the tensors that a module takes or returns; `named` may be NULL. NULL if not all of these are known
  * tensors and plain objects: then Python's method looks into them. */
 static PyObject *values_of(PyObject *tracer, PyObject *const *things, Py_ssize_t many, PyObject *named)
 {
-    PyObject *identity = SLOT(tracer, tracer_identity), *found, *name, *thing;
-    Py_ssize_t count = 0, at = 0;
+    PyObject *identity = SLOT(tracer, tracer_identity), *name, *thing;
     if (identity == NULL || SLOT(identity, identity_watchful) != Py_False) return NULL;
-    if ((found = PyTuple_New(many + (named ? PyDict_GET_SIZE(named) : 0))) == NULL) return NULL;
-    int simple = 1;
-    for (Py_ssize_t i = 0; simple > 0 && i < many; i++) simple = add_value(tracer, things[i], found, &count);
-    while (simple > 0 && named && PyDict_Next(named, &at, &name, &thing)) simple = add_value(tracer, thing, found, &count);
-    if (simple <= 0) Py_CLEAR(found);
-    else if (count < PyTuple_GET_SIZE(found)) _PyTuple_Resize(&found, count);
-    return found;
+    Found found = {tracer, PyTuple_New(many + (named ? PyDict_GET_SIZE(named) : 0)), 0, NULL};
+    int simple = found.values != NULL;
+    Py_ssize_t at = 0;
+    for (Py_ssize_t i = 0; simple > 0 && i < many; i++) simple = add_value(&found, things[i]);
+    while (simple > 0 && named && PyDict_Next(named, &at, &name, &thing)) simple = add_value(&found, thing);
+    be_seen_again(&found);
+    if (simple <= 0) Py_CLEAR(found.values);
+    else if (found.count < PyTuple_GET_SIZE(found.values)) _PyTuple_Resize(&found.values, found.count);
+    return found.values;
 }
 
 static int are_there_observers(PyObject *tracer)

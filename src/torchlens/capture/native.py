@@ -24,6 +24,7 @@ from .._torch import (
     data_address,
     is_zero_tensor,
     lazy_copy,
+    no_torch_function,
     set_grad_enabled,
     storage_address,
 )
@@ -78,6 +79,7 @@ def _compiled() -> Any:
             UNVERSIONED=UNVERSIONED,
             UNKNOWN=UNKNOWN,
             MODULE_BOUNDARY=MODULE_BOUNDARY,
+            no_torch_function=no_torch_function,
             is_grad_enabled=is_grad_enabled,
             is_inference_mode_enabled=is_inference_mode_enabled,
             any_autocast=any_autocast,
