@@ -222,9 +222,9 @@ class Collector:
     # ---- keeping --------------------------------------------------------------------------------------------
 
     def keep_unasked(self, event: Event, tensor: Tensor, fresh: bool = False) -> Record | None:
-        """Keep an operation as it is; `fresh` if nothing else shares its memory."""
+        """Keep an operation as it is; `fresh` if nothing else shares its memory, not even a parameter."""
         try:
-            if self.prepare is not None:
+            if self.prepare is not None and not fresh:
                 self.prepare()
             record = Record(self.kept, event, AS_IT_IS)
             record._saved = self.keeper.keep(tensor, fresh)

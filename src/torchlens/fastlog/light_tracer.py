@@ -21,7 +21,6 @@ from .._torch import (
     any_global_hook,
     dispatch_stack,
     has_call_of_its_own,
-    inside_compiled,
     no_torch_function,
     without_torch_function,
 )
@@ -31,10 +30,10 @@ from ..capture.changes import Changes, begin_or_undo
 from ..capture.containers import PLAIN, all_plain, flat_tensors, put_in, tensors_in
 from ..capture.functions import Function, known_function
 from ..capture.keeping import HiddenKeeper, give_own_memory
-from ..capture.modules import MODULE_BOUNDARY
+from ..capture.modules import MODULE_BOUNDARY, distinct_modules
 from ..capture.naming import is_library_file
-from ..capture.records import NO_KWARGS, Facts, Site, Trace, facts_of
-from ..capture.session import describe_modules, dispatcher_watched, input_tensors
+from ..capture.records import NO_KWARGS, Facts, Site, facts_of
+from ..capture.session import dispatcher_watched, input_tensors
 from ..capture.surroundings import captured, modules_watched
 from ..capture.tensor_memory import own_memory
 from ..errors import ArgumentError
@@ -64,11 +63,11 @@ class LightTracer(TorchCalls):
 
     def __init__(self, model: nn.Module, collector: Collector) -> None:
         super().__init__()
-        structure = Trace(type(inside_compiled(model)).__name__)
-        self.modules = describe_modules(model, structure)
+        named = distinct_modules(model)
+        self.modules = [module for _, module in named]
         self.module_numbers = {id(module): number for number, module in enumerate(self.modules)}
         self.call_counts = [0] * len(self.modules)
-        self.about = [(number, info.address, info.class_name) for number, info in enumerate(structure.modules)]
+        self.about = [(number, address, type(module).__name__) for number, (address, module) in enumerate(named)]
         self.watchers = partial(dispatcher_watched, modules=self.modules)
         self.collector = collector
         self.edits = edits = collector.edits
@@ -80,9 +79,7 @@ class LightTracer(TorchCalls):
         self.warnings: dict[str, None] = {}  # each once, however many runs there are
         self.sample_id: Any = None  # of the next run
         self.may_stop = False  # is there someone who waits for the run to be stopped?
-        self.asked = [
-            collector.rules.asks_module(number) for number in range(len(structure.modules))
-        ]  # about their calls
+        self.asked = [collector.rules.asks_module(number) for number in range(len(self.modules))]  # about their calls
         self.asks_outputs = collector.rules.asks_outputs()
         self._edits_calls = edits is not None and bool(edits.of_operations)
         self._sees_calls = collector.trail is not None or collector.rules.asks_calls() or self._edits_calls
