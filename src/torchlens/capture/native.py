@@ -28,7 +28,7 @@ from .containers import PLAIN
 from .functions import KNOWN, Function
 from .identity import Identity
 from .modules import MODULE_BOUNDARY
-from .records import NO_KWARGS, Call, ModuleCall, Value
+from .records import NO_KWARGS, Call, ModuleCall, Value, facts_of
 from .tensor_memory import UNVERSIONED
 from .tracer import INFERENCE, NO_STATE, UNKNOWN, WITH_GRAD, Tracer, state_now
 
@@ -113,13 +113,25 @@ def use_if_wanted() -> None:
     use(os.environ.get("TORCHLENS_NATIVE", "1") != "0")
 
 
-def take_part(tracer: type, collector: type, tally: type) -> None:
-    """Let hot.c count the calls that fastlog's tracer wants nothing of but their number."""
-    if is_compiled:
-        in_python = vars(tracer)["__torch_function__"]
-        _hot.configure_fastlog(count_in_python=in_python, LightTracer=tracer, Collector=collector, Tally=tally)
-        _METHODS[tracer, "__torch_function__"] = in_python, _hot.count
-        use_if_wanted()
+def take_part(tracer: type, **others: Any) -> None:
+    """Let hot.c observe calls of the common kind for fastlog's tracer."""
+    if not is_compiled:
+        return
+    own = vars(tracer)
+    call, enter, leave = own["__torch_function__"], own["enter_module"], own["leave_module"]
+    _hot.configure_fastlog(
+        observe_in_python=call,
+        enter_observed_in_python=enter,
+        leave_observed_in_python=leave,
+        LightTracer=tracer,
+        Function=Function,
+        facts_of=facts_of,
+        **others,
+    )
+    _METHODS[tracer, "__torch_function__"] = call, _hot.observe
+    _METHODS[tracer, "enter_module"] = enter, _hot.enter_observed
+    _METHODS[tracer, "leave_module"] = leave, _hot.leave_observed
+    use_if_wanted()
 
 
 if is_compiled:

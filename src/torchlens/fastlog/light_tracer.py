@@ -38,7 +38,7 @@ from ..capture.surroundings import captured, modules_watched
 from ..capture.tensor_memory import own_memory
 from ..errors import ArgumentError
 from .collector import Collector, Stopped
-from .events import Event, Frame, Name, Run, Tally, new_event, new_frame
+from .events import Event, Frame, History, Name, Run, Tally, new_event, new_frame
 from .light_edits import LightEdits
 from .spec import check_training
 
@@ -59,7 +59,10 @@ class LightTracer(TorchCalls):
     something depends on them: watching only modules costs little more than a hook.
     """
 
-    __slots__ = ("collector", "known")  # for hot.c; all other attributes are in `__dict__`
+    #: For hot.c; all other attributes are in `__dict__`.
+    __slots__ = (
+        "about", "asked", "call_counts", "collector", "edits", "frame", "guarded", "known", "module_numbers",
+    )  # fmt: skip
 
     def __init__(self, model: nn.Module, collector: Collector) -> None:
         super().__init__()
@@ -179,8 +182,8 @@ class LightTracer(TorchCalls):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Observe a call of the common kind; `treat` does the same for all kinds. Where hot.c could be compiled, calls
-        whose result no rule wants do not arrive here: it counts them itself."""
+        """Observe a call of the common kind; `treat` does the same for all kinds. Where hot.c could be compiled, few
+        calls arrive here: the first of each function, and those that write to their argument."""
         collector, known = self.collector, self.known
         # 1. Calls of any other kind are passed on to `treat`; metadata queries such as `x.shape` just run.
         function = known_function(func)
@@ -614,4 +617,12 @@ def _site() -> Site:
     return pairs
 
 
-native.take_part(LightTracer, Collector, Tally)
+native.take_part(
+    LightTracer,
+    Collector=Collector,
+    Tally=Tally,
+    History=History,
+    Event=Event,
+    Frame=Frame,
+    is_library_file=is_library_file,
+)
