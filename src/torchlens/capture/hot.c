@@ -77,11 +77,12 @@ static const Slot SLOTS[] = {
 /* The same for fastlog's tracer: its methods as they are written in Python, its classes, and their slots. */
 
 static PyObject *observe_in_python, *enter_observed_in_python, *leave_observed_in_python;
-static PyObject *Event, *Frame, *facts_of, *is_library_file;
+static PyObject *Event, *Frame, *facts_in_python, *is_library_file, *shape_getter, *dtype_getter, *device_getter;
 
 static const struct { const char *name; PyObject **place; } OBJECTS_OF_FASTLOG[] = {
     OBJECT(observe_in_python), OBJECT(enter_observed_in_python), OBJECT(leave_observed_in_python), OBJECT(Event),
-    OBJECT(Frame), OBJECT(facts_of), OBJECT(is_library_file),
+    OBJECT(Frame), OBJECT(facts_in_python), OBJECT(is_library_file), OBJECT(shape_getter), OBJECT(dtype_getter),
+    OBJECT(device_getter),
 };
 
 static Py_ssize_t light_busy, light_others, light_forward_due, light_about, light_asked, light_call_counts;
@@ -873,6 +874,20 @@ static PyObject *site_of_user(void)
     return site;
 }
 
+/* As `facts_of` in records.py: shape, type and device. */
+static PyObject *facts_of(PyObject *tensor)
+{
+    PyObject *shape = get(shape_getter, tensor), *dtype = shape ? get(dtype_getter, tensor) : NULL;
+    PyObject *device = dtype ? get(device_getter, tensor) : NULL;
+    PyObject *facts = device ? PyTuple_Pack(3, shape, dtype, device) : NULL;
+    Py_XDECREF(shape);
+    Py_XDECREF(dtype);
+    Py_XDECREF(device);
+    if (facts != NULL || !PyErr_ExceptionMatches(PyExc_RuntimeError)) return facts;
+    PyErr_Clear(); /* a nested tensor */
+    return PyObject_CallOneArg(facts_in_python, tensor);
+}
+
 /* How a value is called: (tally, number of that type, number of all). It is counted. */
 static PyObject *next_name(LightCall *call)
 {
@@ -896,18 +911,19 @@ static PyObject *number_after(PyObject *collector, PyObject *total)
     return PyLong_FromLong(PyLong_AsLong(total) + PyLong_AsLong(SLOT(collector, collector_module_events)));
 }
 
-/* A rule may select the result of a call. As `LightTracer._look`, if there are no edits. */
-static int look(LightCall *call, PyObject *name, PyObject *facts, PyObject *result)
+/* A rule may select what a call returned: `position` is None if that is this tensor alone. As `LightTracer._look`, if
+ * there are no edits. */
+static int look(LightCall *call, PyObject *name, PyObject *position, PyObject *facts, PyObject *result)
 {
     PyObject *collector = call->collector, *function = call->function, *event = NULL, *done = NULL;
     PyObject *site = SLOT(function, function_may_be_operator) == Py_True ? site_of_user() : PyTuple_New(0);
     PyObject *number = site ? number_after(collector, PyTuple_GET_ITEM(name, 2)) : NULL;
     if (number != NULL) {
         PyObject *run = SLOT(collector, collector_run), *frame = SLOT(call->tracer, light_frame);
-        event = new_event((PyObject *[]){name_op, number, run, frame, name, Py_None, facts, function, site, call->parents});
+        event = new_event((PyObject *[]){name_op, number, run, frame, name, position, facts, function, site, call->parents});
     }
     if (event != NULL && SLOT(call->tally, tally_kept_unasked) == Py_True) {
-        PyObject *fresh = SLOT(function, function_fresh);
+        PyObject *fresh = position == Py_None ? SLOT(function, function_fresh) : Py_False;
         done = PyObject_CallMethodObjArgs(collector, name_keep_unasked, event, result, fresh, NULL);
     } else if (event != NULL) done = PyObject_CallMethodObjArgs(collector, name_look, event, result, NULL);
     Py_XDECREF(site);
@@ -920,36 +936,45 @@ static int look(LightCall *call, PyObject *name, PyObject *facts, PyObject *resu
 }
 
 /* A call has returned a plain tensor: it gets a name, and is shown to the rules if one may want it. */
-static int see_result(LightCall *call, PyObject *result)
+static int see_result(LightCall *call, PyObject *result, PyObject *position)
 {
     int looked_at = is_looked_at(call->tally), told = looked_at && SLOT(call->tally, tally_kept_unasked) != Py_True;
     PyObject *name = next_name(call), *reference = name ? PyWeakref_NewRef(result, NULL) : NULL, *entry = NULL;
-    PyObject *facts = !told ? Py_NewRef(Py_None) : reference ? PyObject_CallOneArg(facts_of, result) : NULL;
+    PyObject *facts = !told ? Py_NewRef(Py_None) : reference ? facts_of(result) : NULL;
     if (reference != NULL && facts != NULL) entry = PyTuple_Pack(3, reference, name, facts);
     PyObject *key = entry ? PyLong_FromVoidPtr(result) : NULL;
     int failed = key == NULL || PyDict_SetItem(SLOT(call->tracer, light_known), key, entry) < 0
-                 || (looked_at && look(call, name, facts, result) < 0);
+                 || (looked_at && look(call, name, position, facts, result) < 0);
     PyObject *own[] = {name, reference, facts, entry, key};
     for (size_t i = 0; i < sizeof own / sizeof *own; i++) Py_XDECREF(own[i]);
+    return failed ? -1 : 0;
+}
+
+static int see_each(LightCall *call, PyObject *results)
+{
+    int failed = 0;
+    for (Py_ssize_t i = 0; !failed && i < PySequence_Fast_GET_SIZE(results); i++) {
+        PyObject *position = PyLong_FromSsize_t(i);
+        failed = position == NULL || see_result(call, PySequence_Fast_GET_ITEM(results, i), position) < 0;
+        Py_XDECREF(position);
+    }
     return failed ? -1 : 0;
 }
 
 /* What a call returned gets names; returns what the caller gets. Takes the reference. */
 static PyObject *see_results(LightCall *call, PyObject *result)
 {
-    int failed = 0;
-    if ((PyObject *)Py_TYPE(result) == Tensor) failed = see_result(call, result) < 0;
-    else if (!is_looked_at(call->tally) && are_plain_tensors(result)) {
-        for (Py_ssize_t i = 0; !failed && i < PySequence_Fast_GET_SIZE(result); i++)
-            failed = see_result(call, PySequence_Fast_GET_ITEM(result, i)) < 0;
-    } else if ((failed = is_plain(result)) == 0) {
+    int done = 0;
+    if ((PyObject *)Py_TYPE(result) == Tensor) done = see_result(call, result, Py_None);
+    else if (are_plain_tensors(result)) done = see_each(call, result);
+    else if ((done = is_plain(result)) == 0) {
         PyObject *parents = call->parents ? Py_NewRef(call->parents) : PyList_New(0), *several = NULL;
         if (parents != NULL)
             several = PyObject_CallMethodObjArgs(call->tracer, name_made_several, call->function, result, parents, NULL);
         Py_XDECREF(parents);
         Py_SETREF(result, several);
-    } else failed = failed < 0;
-    if (failed) Py_CLEAR(result);
+    }
+    if (done < 0) Py_CLEAR(result);
     return result;
 }
 
@@ -1177,6 +1202,10 @@ static PyObject *configure_fastlog(PyObject *module, PyObject *args, PyObject *g
         if (object == NULL) return PyErr_Format(PyExc_TypeError, "%s is missing", OBJECTS_OF_FASTLOG[i].name);
         Py_XSETREF(*OBJECTS_OF_FASTLOG[i].place, Py_NewRef(object));
     }
+    PyObject *getters[] = {shape_getter, dtype_getter, device_getter};
+    for (size_t i = 0; i < sizeof getters / sizeof *getters; i++)
+        if (!Py_IS_TYPE(getters[i], &PyGetSetDescr_Type))
+            return PyErr_Format(PyExc_TypeError, "%R is no getter", getters[i]);
     if (find_slots(SLOTS_OF_FASTLOG, sizeof SLOTS_OF_FASTLOG / sizeof *SLOTS_OF_FASTLOG, given) < 0) return NULL;
     Py_RETURN_NONE;
 }

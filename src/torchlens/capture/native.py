@@ -114,20 +114,26 @@ def use_if_wanted() -> None:
 
 
 def take_part(tracer: type, **others: Any) -> None:
-    """Let hot.c observe calls of the common kind for fastlog's tracer."""
+    """Let hot.c observe calls of the common kind for fastlog's tracer, if this torch is not new to it."""
     if not is_compiled:
         return
     own = vars(tracer)
     call, enter, leave = own["__torch_function__"], own["enter_module"], own["leave_module"]
-    _hot.configure_fastlog(
-        observe_in_python=call,
-        enter_observed_in_python=enter,
-        leave_observed_in_python=leave,
-        LightTracer=tracer,
-        Function=Function,
-        facts_of=facts_of,
-        **others,
-    )
+    try:
+        _hot.configure_fastlog(
+            observe_in_python=call,
+            enter_observed_in_python=enter,
+            leave_observed_in_python=leave,
+            LightTracer=tracer,
+            Function=Function,
+            facts_in_python=facts_of,
+            shape_getter=Tensor.shape,
+            dtype_getter=Tensor.dtype,
+            device_getter=Tensor.device,
+            **others,
+        )
+    except TypeError:
+        return
     _METHODS[tracer, "__torch_function__"] = call, _hot.observe
     _METHODS[tracer, "enter_module"] = enter, _hot.enter_observed
     _METHODS[tracer, "leave_module"] = leave, _hot.leave_observed

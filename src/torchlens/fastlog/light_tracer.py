@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any
 from weakref import ref
 
+import torch
 from torch import Tensor, is_grad_enabled, nn
 from torch.nn import Parameter
 
@@ -71,7 +72,7 @@ class LightTracer(TorchCalls):
         self.module_numbers = {id(module): number for number, module in enumerate(self.modules)}
         self.call_counts = [0] * len(self.modules)
         self.about = [(number, address, type(module).__name__) for number, (address, module) in enumerate(named)]
-        self.watchers = partial(dispatcher_watched, modules=self.modules)
+        self.watchers = partial(dispatcher_watched, modules=_scripted(self.modules))
         self.collector = collector
         self.edits = edits = collector.edits
         self.keeper = collector.keeper
@@ -123,20 +124,30 @@ class LightTracer(TorchCalls):
         self.call_counts = [0] * len(self.modules)
         if self._sees_calls:
             collector.prepare = self._mark_model_tensors
-            self.buffers = {id(b): b for module in self.modules for b in module._buffers.values() if b is not None}
+            with_buffers = [own for module in self.modules if (own := module._buffers)]
+            self.buffers = {id(buffer): buffer for own in with_buffers for buffer in own.values() if buffer is not None}
         else:  # nothing is known of any tensor, so that what is kept is copied at once
             self.only_modules = True
         with without_torch_function():
-            hidden: list[str] = []
-            inputs = input_tensors(list(args), kwargs, hidden)
-            self.warnings.update(dict.fromkeys(hidden))
-            for _, tensor in inputs:
+            for tensor in self._inputs(args, kwargs):
                 self.keeper.mark_foreign(tensor)
                 name = collector.value("input", tensor, None)[0]
-                self.known.setdefault(id(tensor), (ref(tensor), name, None))  # what uses one given twice uses the first
+                facts = facts_of(tensor) if collector.history is not None else None
+                self.known.setdefault(
+                    id(tensor), (ref(tensor), name, facts)
+                )  # what uses one given twice uses the first
         collector.end_if_stopped()
         self._changes = captured(self, ()) if self._sees_calls else modules_watched()
         begin_or_undo(self._changes, _frame_of_the_model())
+
+    def _inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Tensor]:
+        """The tensors among the arguments of the model."""
+        if not kwargs and all(type(argument) is Tensor for argument in args):
+            return args
+        hidden: list[str] = []
+        inputs = input_tensors(list(args), kwargs, hidden)
+        self.warnings.update(dict.fromkeys(hidden))
+        return [tensor for _, tensor in inputs]
 
     def _end_run(self, raised: BaseException | None) -> None:
         """Forget everything about the run; what was kept is elsewhere. A predicate's error shows itself now."""
@@ -586,6 +597,12 @@ class LightTracer(TorchCalls):
         finally:
             self.busy = busy
         collector.end_if_stopped()
+
+
+def _scripted(modules: list[nn.Module]) -> list[nn.Module]:
+    """Those that run TorchScript. There are many modules, of few classes, so the classes are asked."""
+    kinds = {kind for kind in set(map(type, modules)) if issubclass(kind, torch.jit.ScriptModule)}
+    return [module for module in modules if type(module) in kinds] if kinds else []
 
 
 def _calls_none(module: nn.Module) -> bool:
