@@ -87,9 +87,9 @@ static const struct { const char *name; PyObject **place; } OBJECTS_OF_FASTLOG[]
 
 static Py_ssize_t light_busy, light_others, light_forward_due, light_about, light_asked, light_call_counts;
 static Py_ssize_t light_collector, light_edits, light_frame, light_guarded, light_known, light_module_numbers;
-static Py_ssize_t collector_history, collector_module_events, collector_run, collector_stopped, collector_tallies;
-static Py_ssize_t collector_tallies_at, collector_total, tally_count, tally_kept_unasked, tally_looked_at;
-static Py_ssize_t history_events, function_may_be_operator;
+static Py_ssize_t collector_history, collector_kept, collector_module_events, collector_run, collector_stopped;
+static Py_ssize_t collector_tallies, collector_tallies_at, collector_total, tally_count, tally_kept_unasked;
+static Py_ssize_t tally_looked_at, history_events, function_may_be_operator;
 
 static const Slot SLOTS_OF_FASTLOG[] = {
     {"LightTracer", "busy", &light_busy}, {"LightTracer", "others", &light_others},
@@ -98,7 +98,8 @@ static const Slot SLOTS_OF_FASTLOG[] = {
     {"LightTracer", "collector", &light_collector}, {"LightTracer", "edits", &light_edits},
     {"LightTracer", "frame", &light_frame}, {"LightTracer", "guarded", &light_guarded},
     {"LightTracer", "known", &light_known}, {"LightTracer", "module_numbers", &light_module_numbers},
-    {"Collector", "history", &collector_history}, {"Collector", "module_events", &collector_module_events},
+    {"Collector", "history", &collector_history}, {"Collector", "kept", &collector_kept},
+    {"Collector", "module_events", &collector_module_events},
     {"Collector", "run", &collector_run}, {"Collector", "stopped", &collector_stopped},
     {"Collector", "tallies", &collector_tallies}, {"Collector", "tallies_at", &collector_tallies_at},
     {"Collector", "total", &collector_total}, {"Tally", "count", &tally_count},
@@ -113,6 +114,7 @@ static PyObject *name_out, *name_op, *name_stored, *name_value_of, *name_grad_fn
 static PyObject *name_keep, *name_before_write, *name_after_write, *name_is_asked_of, *name_before_call, *name_told;
 static PyObject *name_after_failure, *name_after_uncommon, *name_first_seen, *name_note_parents, *name_made_several;
 static PyObject *name_keep_unasked, *name_look, *name_end_if_stopped, *name_append, *name_module_enter, *name_module_exit;
+static PyObject *name_before_overwriting, *name_overwrote;
 
 static const struct { const char *text; PyObject **place; } NAMES[] = {
     {"out", &name_out}, {"op", &name_op}, {"_stored", &name_stored},
@@ -122,6 +124,7 @@ static const struct { const char *text; PyObject **place; } NAMES[] = {
     {"_after_uncommon", &name_after_uncommon}, {"_first_seen", &name_first_seen},
     {"_note_parents", &name_note_parents}, {"_made_several", &name_made_several},
     {"keep_unasked", &name_keep_unasked}, {"look", &name_look}, {"end_if_stopped", &name_end_if_stopped},
+    {"_before_overwriting", &name_before_overwriting}, {"_overwrote", &name_overwrote},
     {"append", &name_append}, {"module_enter", &name_module_enter}, {"module_exit", &name_module_exit},
 };
 
@@ -808,6 +811,7 @@ static PyObject *leave_module(PyObject *self, PyObject *const *given, Py_ssize_t
 typedef struct {
     PyObject *tracer, *collector, *function, *tally;
     PyObject *parents; /* the names of the tensors among the arguments; NULL if nobody asks for them */
+    PyObject *target;  /* what it overwrites, or NULL */
 } LightCall;
 
 static int is_looked_at(PyObject *tally) { return SLOT(tally, tally_looked_at) == Py_True; }
@@ -830,6 +834,9 @@ static PyObject *known_of(PyObject *tracer, PyObject *tensor)
     return entry != NULL && refers_to(PyTuple_GET_ITEM(entry, 0), tensor) ? entry : NULL;
 }
 
+/* A list for a method in Python. */
+static PyObject *parents_of(LightCall *call) { return call->parents ? Py_NewRef(call->parents) : PyList_New(0); }
+
 /* A tensor among the arguments that has no name gets one. The names are the parents. -1 if something raised. */
 static int name_argument(LightCall *call, PyObject *argument)
 {
@@ -846,7 +853,7 @@ static int name_argument(LightCall *call, PyObject *argument)
     }
     int plain = PyTuple_CheckExact(argument) ? all_plain(argument) : is_plain(argument);
     if (plain) return plain < 0 ? -1 : 0;
-    PyObject *parents = call->parents ? Py_NewRef(call->parents) : PyList_New(0);
+    PyObject *parents = parents_of(call);
     if (parents == NULL) return -1;
     done = PyObject_CallMethodObjArgs(call->tracer, name_note_parents, argument, parents, NULL);
     Py_DECREF(parents);
@@ -968,7 +975,7 @@ static PyObject *see_results(LightCall *call, PyObject *result)
     if ((PyObject *)Py_TYPE(result) == Tensor) done = see_result(call, result, Py_None);
     else if (are_plain_tensors(result)) done = see_each(call, result);
     else if ((done = is_plain(result)) == 0) {
-        PyObject *parents = call->parents ? Py_NewRef(call->parents) : PyList_New(0), *several = NULL;
+        PyObject *parents = parents_of(call), *several = NULL;
         if (parents != NULL)
             several = PyObject_CallMethodObjArgs(call->tracer, name_made_several, call->function, result, parents, NULL);
         Py_XDECREF(parents);
@@ -978,14 +985,37 @@ static PyObject *see_results(LightCall *call, PyObject *result)
     return result;
 }
 
+/* What is kept of a tensor gets its own memory before a call overwrites it. */
+static int before_overwriting(LightCall *call)
+{
+    if (call->target == NULL) return 0;
+    int any = PyObject_IsTrue(SLOT(call->collector, collector_kept));
+    if (any <= 0) return any;
+    PyObject *done = PyObject_CallMethodOneArg(call->tracer, name_before_overwriting, call->target);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
+/* A call has overwritten a tensor, but not returned it. */
+static int overwrote(LightCall *call)
+{
+    PyObject *parents = parents_of(call), *done = NULL;
+    if (parents != NULL)
+        done = PyObject_CallMethodObjArgs(call->tracer, name_overwrote, call->function, call->target, parents, NULL);
+    Py_XDECREF(parents);
+    Py_XDECREF(done);
+    return done == NULL ? -1 : 0;
+}
+
 static PyObject *call_and_see(LightCall *call, PyObject *func, PyObject *args, PyObject *kwargs)
 {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); i++)
         if (name_argument(call, PyTuple_GET_ITEM(args, i)) < 0) return NULL;
     put(call->tracer, light_guarded, Py_NewRef(Py_False));
     put(call->tracer, light_busy, Py_NewRef(Py_True));
-    PyObject *result = PyObject_Call(func, args, kwargs);
+    PyObject *result = before_overwriting(call) < 0 ? NULL : PyObject_Call(func, args, kwargs);
     if (result != NULL) result = see_results(call, result);
+    if (result != NULL && call->target != NULL && result != call->target && overwrote(call) < 0) Py_CLEAR(result);
     put(call->tracer, light_busy, Py_NewRef(Py_False));
     return result;
 }
@@ -1012,11 +1042,20 @@ static int are_plain_values(PyObject *kwargs)
     return plain;
 }
 
+/* What a call of such a function overwrites: its first argument if that is a plain tensor, otherwise nothing. */
+static PyObject *target_of(PyObject *function, PyObject *args)
+{
+    if (SLOT(function, function_in_place) != Py_True || PyTuple_GET_SIZE(args) == 0) return NULL;
+    PyObject *first = PyTuple_GET_ITEM(args, 0);
+    return (PyObject *)Py_TYPE(first) == Tensor ? first : NULL;
+}
+
 /* The tally of a call that is observed here; NULL if Python observes it, or if something raised. */
 static PyObject *tally_of_common(PyObject *tracer, PyObject *function, PyObject *args, PyObject *kwargs)
 {
     PyObject *collector = SLOT(tracer, light_collector);
-    if (SLOT(function, function_simple) != Py_True || SLOT(collector, collector_stopped) != Py_False) return NULL;
+    if (SLOT(collector, collector_stopped) != Py_False) return NULL;
+    if (SLOT(function, function_simple) != Py_True && (kwargs != NULL || target_of(function, args) == NULL)) return NULL;
     if (is_switched_on(function, args, kwargs) || are_plain_values(kwargs) <= 0) return NULL;
     PyObject *tally = tally_of(collector, function);
     return tally != NULL && is_looked_at(tally) && SLOT(tracer, light_edits) != Py_None ? NULL : tally;
@@ -1041,7 +1080,7 @@ static PyObject *observe(PyObject *self, PyObject *const *given, Py_ssize_t size
         PyObject *all[] = {tracer, func, given[2], size > 3 ? given[3] : NULL, kwargs ? kwargs : Py_None};
         return PyObject_Vectorcall(observe_in_python, all, size > 3 ? 5 : 3, NULL);
     }
-    LightCall call = {tracer, SLOT(tracer, light_collector), function, tally, NULL};
+    LightCall call = {tracer, SLOT(tracer, light_collector), function, tally, NULL, target_of(function, given[3])};
     if (is_looked_at(tally) && (call.parents = PyList_New(0)) == NULL) return NULL;
     Py_INCREF(call.collector);
     Py_INCREF(tally);

@@ -30,7 +30,7 @@ class Collector:
     """The part that both tracers share. It is told of events only."""
 
     #: For hot.c; all other attributes are in `__dict__`.
-    __slots__ = ("__dict__", "history", "module_events", "run", "stopped", "tallies", "tallies_at", "total")
+    __slots__ = ("__dict__", "history", "kept", "module_events", "run", "stopped", "tallies", "tallies_at", "total")
 
     def __init__(
         self,

@@ -31,7 +31,7 @@ from ..capture.changes import Changes, begin_or_undo
 from ..capture.containers import PLAIN, all_plain, flat_tensors, put_in, tensors_in
 from ..capture.functions import Function, known_function
 from ..capture.keeping import HiddenKeeper, give_own_memory
-from ..capture.modules import MODULE_BOUNDARY, distinct_modules
+from ..capture.modules import MODULE_BOUNDARY, named_modules
 from ..capture.naming import is_library_file
 from ..capture.records import NO_KWARGS, Facts, Site, facts_of
 from ..capture.session import dispatcher_watched, input_tensors
@@ -67,11 +67,15 @@ class LightTracer(TorchCalls):
 
     def __init__(self, model: nn.Module, collector: Collector) -> None:
         super().__init__()
-        named = distinct_modules(model)
-        self.modules = [module for _, module in named]
-        self.module_numbers = {id(module): number for number, module in enumerate(self.modules)}
+        self.modules: list[nn.Module] = []
+        self.module_numbers: dict[int, int] = {}  # by id
+        self.about: list[tuple[int, str, str]] = []  # their numbers, addresses and classes
+        for address, module in named_modules(model):
+            number = self.module_numbers.setdefault(id(module), len(self.modules))
+            if number == len(self.modules):
+                self.modules.append(module)
+                self.about.append((number, address, type(module).__name__))
         self.call_counts = [0] * len(self.modules)
-        self.about = [(number, address, type(module).__name__) for number, (address, module) in enumerate(named)]
         self.watchers = partial(dispatcher_watched, modules=_scripted(self.modules))
         self.collector = collector
         self.edits = edits = collector.edits
@@ -158,7 +162,7 @@ class LightTracer(TorchCalls):
         self.progress = RunProgress()
         if self.collector.kept > self._kept_before:
             with without_torch_function():
-                give_own_memory(entry[0] for entry in self.known.values())
+                give_own_memory([entry[0] for entry in self.known.values() if entry[0]() is not None])
         self.known.clear()
         self.buffers.clear()
         self.keeper.foreign.clear()
@@ -193,8 +197,8 @@ class LightTracer(TorchCalls):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Observe a call of the common kind; `treat` does the same for all kinds. Where hot.c could be compiled, few
-        calls arrive here: the first of each function, and those that write to their argument."""
+        """Observe a call of the common kind; `treat` does the same for all kinds. Where hot.c could be compiled, it
+        observes all but the first call of each function."""
         collector, known = self.collector, self.known
         # 1. Calls of any other kind are passed on to `treat`; metadata queries such as `x.shape` just run.
         function = known_function(func)
@@ -224,7 +228,7 @@ class LightTracer(TorchCalls):
         try:
             # 3. What was kept of a tensor gets its own memory before the call overwrites it. Then the call itself.
             if function.in_place and collector.kept:
-                self._before_overwriting(args[0], for_good=False)
+                self._before_overwriting(args[0])
             result = func(*args)
             # 4. The result is counted and named; `_look` makes an event of it if a rule may want this type.
             if type(result) is Tensor:
@@ -437,7 +441,7 @@ class LightTracer(TorchCalls):
             collector.end_if_stopped()
         return name
 
-    def _before_overwriting(self, tensor: Tensor, *, for_good: bool) -> None:
+    def _before_overwriting(self, tensor: Tensor, *, for_good: bool = False) -> None:
         self.collector.before_write(tensor)
         if own_memory(tensor) and for_good:
             self.keeper.mark_foreign(tensor)
