@@ -16,6 +16,7 @@ from torchlens.capture import native
 from torchlens.fastlog import RecordContext, Recorder
 from torchlens.fastlog.collector import Collector
 from torchlens.fastlog.events import Event, Frame
+from torchlens.fastlog.light_tracer import LightTracer
 from torchlens.fastlog.record_context import FIELDS
 
 needed = pytest.mark.skipif(
@@ -142,3 +143,8 @@ def test_no_reference_is_lost_or_left() -> None:
     counts()
     before, after = counts(), counts()
     assert all(abs(one - other) < 60 for one, other in zip(before, after, strict=True)), (before, after)
+
+
+def test_what_was_compiled_is_used() -> None:
+    """It would not be if an event or frame had got a field that hot.c does not fill."""
+    assert native.is_compiled == ((LightTracer, "enter_module") in native._METHODS)

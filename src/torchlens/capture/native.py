@@ -41,6 +41,9 @@ _METHODS: dict[tuple[type, str], tuple[Any, Any]] = {}
 _CALL = ("function", "args", "kwargs", "outputs", "written", "module_call", "site", "time", "rng", "state")
 _FILLED = (9, 8, _CALL)
 
+#: The same of fastlog's records: so many fields of `Event` and `Frame`.
+_OBSERVED = (10, 5)
+
 
 def _compiled() -> Any:
     """The module made of hot.c, ready for use; None if there is none, or if this torch or our records are new to it."""
@@ -113,18 +116,21 @@ def use_if_wanted() -> None:
     use(os.environ.get("TORCHLENS_NATIVE", "1") != "0")
 
 
-def take_part(tracer: type, **others: Any) -> None:
-    """Let hot.c observe calls of the common kind for fastlog's tracer, if this torch is not new to it."""
-    if not is_compiled:
+def take_part(tracer: type, Event: Any, Frame: Any, **others: Any) -> None:
+    """Let hot.c observe common calls for fastlog's tracer, unless this torch or its records are new to it."""
+    if not is_compiled or (len(Event._fields), len(Frame._fields)) != _OBSERVED:
         return
     own = vars(tracer)
     call, enter, leave = own["__torch_function__"], own["enter_module"], own["leave_module"]
     try:
+        in_c = _hot.observe, _hot.enter_observed, _hot.leave_observed
         _hot.configure_fastlog(
             observe_in_python=call,
             enter_observed_in_python=enter,
             leave_observed_in_python=leave,
             LightTracer=tracer,
+            Event=Event,
+            Frame=Frame,
             Function=Function,
             facts_in_python=facts_of,
             shape_getter=Tensor.shape,
@@ -132,11 +138,11 @@ def take_part(tracer: type, **others: Any) -> None:
             device_getter=Tensor.device,
             **others,
         )
-    except TypeError:
+    except (AttributeError, TypeError):
         return
-    _METHODS[tracer, "__torch_function__"] = call, _hot.observe
-    _METHODS[tracer, "enter_module"] = enter, _hot.enter_observed
-    _METHODS[tracer, "leave_module"] = leave, _hot.leave_observed
+    _METHODS[tracer, "__torch_function__"] = call, in_c[0]
+    _METHODS[tracer, "enter_module"] = enter, in_c[1]
+    _METHODS[tracer, "leave_module"] = leave, in_c[2]
     use_if_wanted()
 
 

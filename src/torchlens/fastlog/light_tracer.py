@@ -639,11 +639,5 @@ def _site() -> Site:
 
 
 native.take_part(
-    LightTracer,
-    Collector=Collector,
-    Tally=Tally,
-    History=History,
-    Event=Event,
-    Frame=Frame,
-    is_library_file=is_library_file,
+    LightTracer, Event, Frame, Collector=Collector, Tally=Tally, History=History, is_library_file=is_library_file
 )
