@@ -33,7 +33,7 @@ from .containers import PLAIN
 from .functions import KNOWN, Function
 from .identity import Identity
 from .modules import MODULE_BOUNDARY
-from .records import NO_KWARGS, Call, ModuleCall, ModuleInfo, TensorInfo, Value
+from .records import NO_KWARGS, Call, ModuleCall, ModuleInfo, TensorInfo, Value, facts_of
 from .tensor_memory import UNVERSIONED
 from .tracer import INFERENCE, NO_STATE, UNKNOWN, WITH_GRAD, Tracer, state_now
 
@@ -44,6 +44,9 @@ _BOTH: dict[tuple[Any, str], tuple[Any, Any]] = {}
 #: more, Python alone makes it, until C does so, too.
 _CALL = ("function", "args", "kwargs", "outputs", "written", "module_call", "site", "time", "rng", "state")
 _FILLED = (9, 8, 6, 6, 6, _CALL)
+
+#: The same of fastlog's records: so many fields of `Event` and `Frame`.
+_OBSERVED = (10, 5)
 
 
 def _compiled() -> Any:
@@ -143,13 +146,34 @@ def use_if_wanted() -> None:
     use(os.environ.get("TORCHLENS_NATIVE", "1") != "0")
 
 
-def take_part(tracer: type, collector: type, tally: type) -> None:
-    """Let hot.c count the calls that fastlog's tracer wants nothing of but their number."""
-    if is_compiled:
-        in_python = vars(tracer)["__torch_function__"]
-        _hot.configure_fastlog(count_in_python=in_python, LightTracer=tracer, Collector=collector, Tally=tally)
-        _BOTH[tracer, "__torch_function__"] = in_python, _hot.count
-        use_if_wanted()
+def take_part(tracer: type, Event: Any, Frame: Any, **others: Any) -> None:
+    """Let hot.c observe common calls for fastlog's tracer, unless this torch or its records are new to it."""
+    if not is_compiled or (len(Event._fields), len(Frame._fields)) != _OBSERVED:
+        return
+    own = vars(tracer)
+    call, enter, leave = own["__torch_function__"], own["enter_module"], own["leave_module"]
+    try:
+        in_c = _hot.observe, _hot.enter_observed, _hot.leave_observed
+        _hot.configure_fastlog(
+            observe_in_python=call,
+            enter_observed_in_python=enter,
+            leave_observed_in_python=leave,
+            LightTracer=tracer,
+            Event=Event,
+            Frame=Frame,
+            Function=Function,
+            facts_in_python=facts_of,
+            shape_getter=Tensor.shape,
+            dtype_getter=Tensor.dtype,
+            device_getter=Tensor.device,
+            **others,
+        )
+    except (AttributeError, TypeError):
+        return
+    _BOTH[tracer, "__torch_function__"] = call, in_c[0]
+    _BOTH[tracer, "enter_module"] = enter, in_c[1]
+    _BOTH[tracer, "leave_module"] = leave, in_c[2]
+    use_if_wanted()
 
 
 _IN_C = (

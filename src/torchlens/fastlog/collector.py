@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from torch import Tensor
 
@@ -30,7 +29,8 @@ class Stopped(BaseException):
 class Collector:
     """The part that both tracers share. It is told of events only."""
 
-    __slots__ = ("__dict__", "passed_by", "stopped", "total")  # three for hot.c, all others in `__dict__`
+    #: For hot.c; all other attributes are in `__dict__`.
+    __slots__ = ("__dict__", "history", "kept", "module_events", "run", "stopped", "tallies", "tallies_at", "total")
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class Collector:
         self.total = 0  # values so far
         self.module_events = 0
         self.kept = 0
-        self.tallies: dict[Function, Tally] = {}
-        self.passed_by: dict[Any, Tally] = {}  # of plain torch functions whose results are counted, and no more
+        self.tallies: dict[Function, Tally | None] = {}  # None where the type depends on where the call is made:
+        self.tallies_at: dict[tuple[Function, Site], Tally] = {}  # the same for each of these places
         self._by_type: dict[str, Tally] = {}
         self.prepare: Callable[[], None] | None = None  # to be called before anything is kept in a run
 
@@ -73,7 +73,7 @@ class Collector:
             rule.begin()
         self.total = self.module_events = 0
         # Names of kept records refer to the tallies, so they are not used again.
-        self.tallies, self.passed_by, self._by_type = {}, {}, {}
+        self.tallies, self.tallies_at, self._by_type = {}, {}, {}
         if self.history is not None:
             self.history.clear()
 
@@ -81,14 +81,18 @@ class Collector:
 
     def tally_of(self, function: Function, site: Callable[[], Site]) -> Tally:
         """The tally of the layer type that a call has."""
-        if depends_on_site(function):
-            return self.tally_for(layer_type_at(function, site()))
-        tally = self.tally_for(function.layer_type)
-        if function.lasts:
-            self.tallies[function] = tally
-            if function.simple and function.switch is None and not tally.looked_at:
-                self.passed_by[function.func] = tally
-        return tally
+        if not depends_on_site(function):
+            tally = self.tally_for(function.layer_type)
+            if function.lasts:
+                self.tallies[function] = tally
+            return tally
+        here = site()
+        known = self.tallies_at.get((function, here))
+        if known is None:
+            known = self.tally_for(layer_type_at(function, here))
+            if function.lasts:
+                self.tallies[function], self.tallies_at[function, here] = None, known
+        return known
 
     def tally_for(self, layer_type: str) -> Tally:
         tally = self._by_type.get(layer_type)
@@ -222,9 +226,9 @@ class Collector:
     # ---- keeping --------------------------------------------------------------------------------------------
 
     def keep_unasked(self, event: Event, tensor: Tensor, fresh: bool = False) -> Record | None:
-        """Keep an operation as it is; `fresh` if nothing else shares its memory."""
+        """Keep an operation as it is; `fresh` if nothing else shares its memory, not even a parameter."""
         try:
-            if self.prepare is not None:
+            if self.prepare is not None and not fresh:
                 self.prepare()
             record = Record(self.kept, event, AS_IT_IS)
             record._saved = self.keeper.keep(tensor, fresh)

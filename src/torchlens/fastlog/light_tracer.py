@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any
 from weakref import ref
 
+import torch
 from torch import Tensor, is_grad_enabled, nn
 from torch.nn import Parameter
 
@@ -21,7 +22,6 @@ from .._torch import (
     any_global_hook,
     dispatch_stack,
     has_call_of_its_own,
-    inside_compiled,
     no_torch_function,
     without_torch_function,
 )
@@ -29,18 +29,17 @@ from ..capture import native
 from ..capture.calls import NO_SUBCLASS, TENSOR_ONLY, RunProgress, TorchCalls
 from ..capture.changes import Changes, begin_or_undo
 from ..capture.containers import PLAIN, all_plain, flat_tensors, put_in, tensors_in
-from ..capture.describe import describe_modules
 from ..capture.functions import Function, known_function
 from ..capture.keeping import HiddenKeeper, give_own_memory
-from ..capture.modules import MODULE_BOUNDARY
+from ..capture.modules import MODULE_BOUNDARY, named_modules
 from ..capture.naming import is_library_file
-from ..capture.records import NO_KWARGS, Facts, Site, Trace, facts_of
+from ..capture.records import NO_KWARGS, Facts, Site, facts_of
 from ..capture.session import dispatcher_watched, input_tensors
 from ..capture.surroundings import captured, modules_watched
 from ..capture.tensor_memory import own_memory
 from ..errors import ArgumentError
 from .collector import Collector, Stopped
-from .events import Event, Frame, Name, Run, Tally, new_event, new_frame
+from .events import Event, Frame, History, Name, Run, Tally, new_event, new_frame
 from .light_edits import LightEdits
 from .spec import check_training
 
@@ -61,16 +60,23 @@ class LightTracer(TorchCalls):
     something depends on them: watching only modules costs little more than a hook.
     """
 
-    __slots__ = ("collector", "known")  # for hot.c; all other attributes are in `__dict__`
+    #: For hot.c; all other attributes are in `__dict__`.
+    __slots__ = (
+        "about", "asked", "call_counts", "collector", "edits", "frame", "guarded", "known", "module_numbers",
+    )  # fmt: skip
 
     def __init__(self, model: nn.Module, collector: Collector) -> None:
         super().__init__()
-        structure = Trace(type(inside_compiled(model)).__name__)
-        self.modules = describe_modules(model, structure)
-        self.module_numbers = {id(module): number for number, module in enumerate(self.modules)}
+        self.modules: list[nn.Module] = []
+        self.module_numbers: dict[int, int] = {}  # by id
+        self.about: list[tuple[int, str, str]] = []  # their numbers, addresses and classes
+        for address, module in named_modules(model):
+            number = self.module_numbers.setdefault(id(module), len(self.modules))
+            if number == len(self.modules):
+                self.modules.append(module)
+                self.about.append((number, address, type(module).__name__))
         self.call_counts = [0] * len(self.modules)
-        self.about = [(number, info.address, info.class_name) for number, info in enumerate(structure.modules)]
-        self.watchers = partial(dispatcher_watched, modules=self.modules)
+        self.watchers = partial(dispatcher_watched, modules=_scripted(self.modules))
         self.collector = collector
         self.edits = edits = collector.edits
         self.keeper = collector.keeper
@@ -81,9 +87,7 @@ class LightTracer(TorchCalls):
         self.warnings: dict[str, None] = {}  # each once, however many runs there are
         self.sample_id: Any = None  # of the next run
         self.may_stop = False  # is there someone who waits for the run to be stopped?
-        self.asked = [
-            collector.rules.asks_module(number) for number in range(len(structure.modules))
-        ]  # about their calls
+        self.asked = [collector.rules.asks_module(number) for number in range(len(self.modules))]  # about their calls
         self.asks_outputs = collector.rules.asks_outputs()
         self._edits_calls = edits is not None and bool(edits.of_operations)
         self._sees_calls = collector.trail is not None or collector.rules.asks_calls() or self._edits_calls
@@ -124,20 +128,30 @@ class LightTracer(TorchCalls):
         self.call_counts = [0] * len(self.modules)
         if self._sees_calls:
             collector.prepare = self._mark_model_tensors
-            self.buffers = {id(b): b for module in self.modules for b in module._buffers.values() if b is not None}
+            with_buffers = [own for module in self.modules if (own := module._buffers)]
+            self.buffers = {id(buffer): buffer for own in with_buffers for buffer in own.values() if buffer is not None}
         else:  # nothing is known of any tensor, so that what is kept is copied at once
             self.only_modules = True
         with without_torch_function():
-            hidden: list[str] = []
-            inputs = input_tensors(list(args), kwargs, hidden)
-            self.warnings.update(dict.fromkeys(hidden))
-            for _, tensor in inputs:
+            for tensor in self._inputs(args, kwargs):
                 self.keeper.mark_foreign(tensor)
                 name = collector.value("input", tensor, None)[0]
-                self.known.setdefault(id(tensor), (ref(tensor), name, None))  # what uses one given twice uses the first
+                facts = facts_of(tensor) if collector.history is not None else None
+                self.known.setdefault(
+                    id(tensor), (ref(tensor), name, facts)
+                )  # what uses one given twice uses the first
         collector.end_if_stopped()
         self._changes = captured(self, ()) if self._sees_calls else modules_watched()
         begin_or_undo(self._changes, _frame_of_the_model())
+
+    def _inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Tensor]:
+        """The tensors among the arguments of the model."""
+        if not kwargs and all(type(argument) is Tensor for argument in args):
+            return args
+        hidden: list[str] = []
+        inputs = input_tensors(list(args), kwargs, hidden)
+        self.warnings.update(dict.fromkeys(hidden))
+        return [tensor for _, tensor in inputs]
 
     def _end_run(self, raised: BaseException | None) -> None:
         """Forget everything about the run; what was kept is elsewhere. A predicate's error shows itself now."""
@@ -148,7 +162,7 @@ class LightTracer(TorchCalls):
         self.progress = RunProgress()
         if self.collector.kept > self._kept_before:
             with without_torch_function():
-                give_own_memory(entry[0] for entry in self.known.values())
+                give_own_memory([entry[0] for entry in self.known.values() if entry[0]() is not None])
         self.known.clear()
         self.buffers.clear()
         self.keeper.foreign.clear()
@@ -183,8 +197,8 @@ class LightTracer(TorchCalls):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Observe a call of the common kind; `treat` does the same for all kinds. Where hot.c could be compiled, calls
-        whose result no rule wants do not arrive here: it counts them itself."""
+        """Observe a call of the common kind; `treat` does the same for all kinds. Where hot.c could be compiled, it
+        observes all but the first call of each function."""
         collector, known = self.collector, self.known
         # 1. Calls of any other kind are passed on to `treat`; metadata queries such as `x.shape` just run.
         function = known_function(func)
@@ -214,7 +228,7 @@ class LightTracer(TorchCalls):
         try:
             # 3. What was kept of a tensor gets its own memory before the call overwrites it. Then the call itself.
             if function.in_place and collector.kept:
-                self._before_overwriting(args[0], for_good=False)
+                self._before_overwriting(args[0])
             result = func(*args)
             # 4. The result is counted and named; `_look` makes an event of it if a rule may want this type.
             if type(result) is Tensor:
@@ -427,7 +441,7 @@ class LightTracer(TorchCalls):
             collector.end_if_stopped()
         return name
 
-    def _before_overwriting(self, tensor: Tensor, *, for_good: bool) -> None:
+    def _before_overwriting(self, tensor: Tensor, *, for_good: bool = False) -> None:
         self.collector.before_write(tensor)
         if own_memory(tensor) and for_good:
             self.keeper.mark_foreign(tensor)
@@ -589,6 +603,12 @@ class LightTracer(TorchCalls):
         collector.end_if_stopped()
 
 
+def _scripted(modules: list[nn.Module]) -> list[nn.Module]:
+    """Those that run TorchScript. There are many modules, of few classes, so the classes are asked."""
+    kinds = {kind for kind in set(map(type, modules)) if issubclass(kind, torch.jit.ScriptModule)}
+    return [module for module in modules if type(module) in kinds] if kinds else []
+
+
 def _calls_none(module: nn.Module) -> bool:
     """Is it certain that it calls no module?"""
     is_torchs = type(module).__module__.startswith("torch.nn.modules.") and not module._modules
@@ -618,4 +638,6 @@ def _site() -> Site:
     return pairs
 
 
-native.take_part(LightTracer, Collector, Tally)
+native.take_part(
+    LightTracer, Event, Frame, Collector=Collector, Tally=Tally, History=History, is_library_file=is_library_file
+)

@@ -252,6 +252,9 @@ class Rules:
             )
         if self.stop.everything is not None:
             raise ArgumentError("stop_after must select the event after which to stop, not everything")
+        every = self.module.everything is not None or self.module.predicates or self.stop.predicates
+        self._asks_all_modules = bool(every)
+        self._modules_asked = set().union(*[rule.modules_asked for rule in self.all_rules])
 
     @property
     def remembers(self) -> bool:
@@ -318,9 +321,7 @@ class Rules:
 
     def asks_module(self, number: int) -> bool:
         """May something happen because of a call of this module?"""
-        if self.module.everything is not None or self.module.predicates or self.stop.predicates:
-            return True
-        return any(number in rule.modules_asked for rule in self.all_rules)
+        return self._asks_all_modules or number in self._modules_asked
 
     def asks_calls(self) -> bool:
         """May something depend on a torch call, or must the calls be watched for what is kept to stay what it is?"""
