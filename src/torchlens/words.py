@@ -133,5 +133,5 @@ def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
     ['0: input_1_0  f32[5]', '1: relu_1_1   f32[5]  act']
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    line = "  ".join([f"%-{width}s" for width in widths])
+    line = "  ".join([*[f"%-{width}s" for width in widths[:-1]], "%s"])
     return [(line % row).rstrip() for row in rows]

@@ -164,7 +164,8 @@ class _LoopFinder:
     def _equal_stretches(self, period: int) -> tuple[Ints, Ints]:
         """Return the first operations and lengths of stretches whose symbols all recur one period later."""
         recurs = self.symbols[period:] == self.symbols[:-period]
-        if period > 1 and not (recurs[1:] & recurs[:-1]).any():  # which is so for most periods, and soon seen
+        long_enough = recurs if period == 1 else recurs[1:] & recurs[:-1]
+        if not long_enough.any():  # which is so for most periods, and soon seen
             return recurs[:0].astype(np.int64), recurs[:0].astype(np.int64)
         differ = where(~recurs)
         bounds = np.concatenate(([-1], differ, [len(self.symbols) - period]))
@@ -216,6 +217,8 @@ class _LoopFinder:
         A repeated body of `period` operations shows the same context one period apart, and for a context of more
         than half the body it is rarely seen in between.
         """
+        if self.longest <= EXHAUSTIVE_PERIOD:
+            return
         hashes = self.symbols.astype(np.uint64)
         factor, width = 0x9E3779B97F4A7C15, 1
         starts = np.arange(len(hashes))  # of contexts that still recur

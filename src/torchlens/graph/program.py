@@ -102,10 +102,6 @@ class Program:
     heads: Ints
     sources: Ints
 
-    @classmethod
-    def read(cls, keys: Ints, param_keys: Ints, edges: Edges) -> Program:
-        return cls(np.where(keys >= 0, number_by_first_use(keys), -1), param_keys, *edges)
-
     @property
     def size(self) -> int:
         return len(self.keys)

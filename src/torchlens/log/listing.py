@@ -67,13 +67,16 @@ def shown_of(count: int, most: int = MOST_LINES) -> tuple[int, int]:
 
 def _rows(graph: Graph, numbers: list[int], groups: list[list[int]]) -> list[tuple[str, str, str]]:
     """Number and name, shape, module: of the operations that stand on a line together."""
-    layers, totals, entries, modules = graph.layers, graph.num_passes, graph.entries, graph.modules
+    layers, totals, entries = graph.layers, graph.num_passes, graph.entries
+    types, type_nums = graph.layer_types, graph.layer_type_nums
+    addresses = graph.modules.addresses_around([places[0] for places in groups])
     rows = []
-    for number, places in zip(numbers, groups, strict=True):
+    for number, places, address in zip(numbers, groups, addresses, strict=True):
         first = places[0]
         layer = layers[first]
-        name, total = graph.layer_label(layer), totals[layer]
+        total = totals[layer]
         shape, dtype = entries[first].shape_and_type
+        name = f"{number}: {types[layer]}_{type_nums[layer]}_{layer}"
         if total == 1:
             words = words_of(shape, dtype)
         elif len(places) == 1:
@@ -83,7 +86,7 @@ def _rows(graph: Graph, numbers: list[int], groups: list[list[int]]) -> list[tup
             some = "" if len(places) == total else f"{len(places)}/"
             name = f"{name} ({some}{total} passes)"
             words = tensor_words(distinct_shapes([entries[place] for place in places]), dtype)
-        rows.append((f"{number}: {name}", words, modules.address_around(first)))
+        rows.append((name, words, address))
     return rows
 
 

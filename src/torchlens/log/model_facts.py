@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+import torch
 
 from ..capture.dispatcher import Completeness
 from ..capture.records import Trace, Value, total_nbytes
+from ..graph.program import where
 from ..words import human_size
 from .accessor import Accessor
 from .interventions import Interventions
@@ -222,8 +223,9 @@ class ModelFacts:
         counts: dict[int, int] = {}
         entries, params = self.graph.entries, self.graph.params
         firsts = self.graph.first_entries
-        for layer in np.flatnonzero(self.graph.uses_params[self.graph.made_by[firsts]]).tolist():
-            value = entries[firsts[layer]]
+        layers = where(self.graph.uses_params[self.graph.made_by[firsts]])
+        for layer, first in zip(layers.tolist(), firsts[layers].tolist(), strict=True):
+            value = entries[first]
             if value.role == "op":
                 counts[layer] = len(params[value.call])
         return counts
@@ -244,7 +246,15 @@ class ModelFacts:
     @property
     def total_params(self) -> int:
         """Elements of the model's parameters, each parameter once."""
-        return sum([info.shape.numel() for info in self._trace.param_infos if info.shape is not None])
+        return sum(self._param_elements.values())
+
+    @property
+    def _param_elements(self) -> dict[torch.dtype, int]:
+        """How many elements the parameters of each type have."""
+        found: dict[torch.dtype, int] = {}
+        for info in self._trace.param_infos:
+            found[info.dtype] = found.get(info.dtype, 0) + info.numel
+        return found
 
     @property
     def total_params_trainable(self) -> int:
@@ -256,8 +266,7 @@ class ModelFacts:
 
     @property
     def total_params_memory(self) -> int:
-        sizes = [(info.shape, info.dtype.itemsize) for info in self._trace.param_infos]
-        return sum([shape.numel() * itemsize for shape, itemsize in sizes if shape is not None])
+        return sum(dtype.itemsize * elements for dtype, elements in self._param_elements.items())
 
     @property
     def total_params_memory_str(self) -> str:
@@ -308,7 +317,7 @@ class ModelFacts:
 
     @property
     def module_addresses(self) -> list[str]:
-        return [info.address for info in self._trace.modules if info.address]
+        return [address for info in self._trace.modules if (address := info.address)]
 
     @property
     def module_types(self) -> dict[str, str]:
