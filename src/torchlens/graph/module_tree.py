@@ -148,7 +148,8 @@ class ModuleTree:
 
     def addresses_around(self, places: Iterable[int]) -> list[str]:
         """The address of the innermost submodule around each of these entries, "" if it is in none."""
-        homes = list(map(self.home, places))
+        made_by = [(place, self._entries[place].call) for place in places]
+        homes = [self._recorded[call].module_call if call >= 0 else self.home(place) for place, call in made_by]
         addresses = {home: self._address_around(home) for home in set(homes)}
         return list(map(addresses.__getitem__, homes))
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from ..capture.dispatcher import Completeness
 from ..capture.records import Trace, Value, total_nbytes
 from ..graph.program import where
@@ -116,7 +114,7 @@ class ModelFacts:
     @property
     def max_recurrent_loops(self) -> int:
         """The most passes that a layer has."""
-        return max(self.graph.num_passes, default=1)
+        return int(self.graph.pass_of.max(initial=1))
 
     @property
     def is_branching(self) -> bool:
@@ -246,15 +244,7 @@ class ModelFacts:
     @property
     def total_params(self) -> int:
         """Elements of the model's parameters, each parameter once."""
-        return sum(self._param_elements.values())
-
-    @property
-    def _param_elements(self) -> dict[torch.dtype, int]:
-        """How many elements the parameters of each type have."""
-        found: dict[torch.dtype, int] = {}
-        for info in self._trace.param_infos:
-            found[info.dtype] = found.get(info.dtype, 0) + info.numel
-        return found
+        return sum([info.shape.numel() for info in self._trace.param_infos if info.shape is not None])
 
     @property
     def total_params_trainable(self) -> int:
@@ -266,7 +256,9 @@ class ModelFacts:
 
     @property
     def total_params_memory(self) -> int:
-        return sum(dtype.itemsize * elements for dtype, elements in self._param_elements.items())
+        sizes = [(info.dtype, info.shape.numel()) for info in self._trace.param_infos if info.shape is not None]
+        types = {dtype for dtype, _ in sizes}  # usually one, and asking it for its size takes longest
+        return sum([dtype.itemsize * sum([size for other, size in sizes if other is dtype]) for dtype in types])
 
     @property
     def total_params_memory_str(self) -> str:
