@@ -14,8 +14,11 @@ from ..capture.containers import PLAIN
 from ..capture.records import Value
 from .program import Bools, Ints, ints, where
 
-#: Kinds of arguments: a value, an object that holds none and can be compared, or one that has to be searched.
-VALUE, SIMPLE, OTHER = 0, 1, 2
+#: Kinds of arguments: a value, an object that holds none and can be compared, one that may equal an object of another
+#: type (`1.0 == True == 1`), or one that has to be searched.
+VALUE, SIMPLE, MIXED, OTHER = 0, 1, 2, 3
+
+_MIXED = {bool, float, complex}
 
 
 class _Kinds(dict[type, int]):
@@ -23,7 +26,8 @@ class _Kinds(dict[type, int]):
         return OTHER
 
 
-_kind_of = _Kinds({**dict.fromkeys(PLAIN - {torch.Size}, SIMPLE), Value: VALUE}).__getitem__
+_kinds = {**dict.fromkeys(PLAIN - {torch.Size}, SIMPLE), **dict.fromkeys(_MIXED, MIXED), Value: VALUE}
+_kind_of = _Kinds(_kinds).__getitem__
 
 
 class ArgumentRow(NamedTuple):
@@ -31,7 +35,7 @@ class ArgumentRow(NamedTuple):
 
     members: list[Any]
     types: list[type]
-    kinds: NDArray[np.uint8]  # VALUE, SIMPLE or OTHER
+    kinds: NDArray[np.uint8]  # VALUE, SIMPLE, MIXED or OTHER
     owners: Ints  # the call that each belongs to
     counts: Ints  # how many each call has
     kwargs: Sequence[Mapping[str, Any]]  # of each call

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..capture.functions import Function
 from ..capture.records import NUMBERS_AND_WORDS, Call, Value
-from .argument_row import SIMPLE, ArgumentRow, chosen
+from .argument_row import MIXED, SIMPLE, ArgumentRow, chosen
 from .program import Ints, bools, ints, joined_ranges, number_by_first_use, where
 
 #: A call with more arguments than this is compared as a whole.
@@ -60,8 +60,9 @@ def _columns(calls: list[Call], arguments: ArgumentRow) -> list[Ints]:
     numbers = Interned()
     owners, tokens = arguments.owners, np.ones(len(arguments.members), np.int64)
     simple = arguments.kinds == SIMPLE
-    pairs = zip(chosen(arguments.types, simple), chosen(arguments.members, simple), strict=True)
-    tokens[simple] = ints(map(numbers.__getitem__, pairs)) + 2
+    tokens[simple] = ints(map(numbers.__getitem__, chosen(arguments.members, simple))) + 2
+    mixed = where(arguments.kinds == MIXED).tolist()
+    tokens[mixed] = ints([numbers[arguments.types[place], arguments.members[place]] for place in mixed]) + 2
     nested = zip(arguments.others, arguments.index_keys, strict=True)
     keys = [key or _frozen(arguments.members[place]) for place, key in nested]
     tokens[arguments.others] = ints([numbers[_Nested, key] for key in keys]) + 2
