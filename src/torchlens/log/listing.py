@@ -68,26 +68,26 @@ def shown_of(count: int, most: int = MOST_LINES) -> tuple[int, int]:
 
 def _columns(graph: Graph, numbers: list[int], groups: Edges) -> tuple[list[str], list[str], list[str]]:
     """Numbers and names, shapes, modules: of the operations that stand on a line together."""
-    layers, totals, entries = graph.layers, graph.num_passes, graph.entries
-    types, type_nums = graph.layer_types, graph.layer_type_nums
-    heads: list[int] = groups.heads.tolist()
-    firsts: list[int] = groups.sources[groups.heads[:-1]].tolist()
+    entries, types, type_nums = graph.entries, graph.layer_types, graph.layer_type_nums
+    places = groups.sources[groups.heads[:-1]]
+    layers = graph.layer_of[places]
+    totals = np.bincount(graph.layer_of)[layers].tolist()
+    firsts: list[int] = places.tolist()
     names, tensors = [], []
-    for number, first, (start, stop) in zip(numbers, firsts, pairwise(heads), strict=True):
-        layer = layers[first]
-        total = totals[layer]
+    rows = zip(numbers, firsts, layers.tolist(), totals, pairwise(groups.heads.tolist()), strict=True)
+    for number, first, layer, total, (start, stop) in rows:
         shape, dtype = entries[first].shape_and_type
         name = f"{number}: {types[layer]}_{type_nums[layer]}_{layer}"
         if total == 1:
             words = words_of(shape, dtype)
         elif stop - start == 1:
-            name = f"{name}:{graph.passes[first]} ({graph.passes[first]}/{total} passes)"
+            name = f"{name}:{graph.pass_of[first]} ({graph.pass_of[first]}/{total} passes)"
             words = words_of(shape, dtype)
         else:
             some = "" if stop - start == total else f"{stop - start}/"
             name = f"{name} ({some}{total} passes)"
-            places = groups.sources[start:stop].tolist()
-            words = tensor_words(distinct_shapes([entries[place] for place in places]), dtype)
+            values = [entries[place] for place in groups.sources[start:stop].tolist()]
+            words = tensor_words(distinct_shapes(values), dtype)
         names.append(name)
         tensors.append(words)
     return names, tensors, graph.modules.addresses_around(firsts)
