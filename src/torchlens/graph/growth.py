@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 
 from .closure import Sights, grow_at_once
-from .program import Ints, Program, bounds, number_by_first_use, ranks, steps, where
+from .program import Ints, Program, bounds, number_by_first_use, ranks, run_lengths, where
 
 #: Where layers have so many passes on average, all passes are looked at together first: for few, arrays do not pay.
 MANY_PASSES = 100
@@ -36,7 +36,7 @@ def _repeated_parameters(program: Program) -> list[Ints]:
     users = where(program.param_keys >= 0)
     users = users[program.param_keys[users].argsort(kind="stable")]
     runs = bounds(program.param_keys[users])
-    again = where(steps(runs) > 1)
+    again = where(run_lengths(runs) > 1)
     return [users[start:stop] for start, stop in zip(runs[again].tolist(), runs[again + 1].tolist(), strict=True)]
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .program import Ints, Program, bools, joined_ranges, number_by_first_use, steps, where
+from .program import Ints, Program, bools, joined_ranges, number_by_first_use, run_lengths, where
 
 # Loops with a body of up to this many operations are searched exhaustively, one array comparison per length.
 EXHAUSTIVE_PERIOD = 64
@@ -107,14 +107,14 @@ class _LoopFinder:
     def __init__(self, program: Program) -> None:
         self.program = program
         size = program.size
-        arity = steps(program.heads)
+        arity = run_lengths(program.heads)
         symbols = number_by_first_use(program.keys * (arity.max() + 1) + arity)
         barriers = where(~program.joinable)
         symbols[barriers] = -1 - barriers  # equal to nothing, so no run crosses one
         self.symbols = symbols
         bounds = np.concatenate(([-1], barriers, [size]))
-        self.longest = int(steps(bounds).max()) // 2
-        self.stretch_stop = bounds[1:].repeat(steps(bounds))[:size]
+        self.longest = int(run_lengths(bounds).max()) // 2
+        self.stretch_stop = bounds[1:].repeat(run_lengths(bounds))[:size]
         # The run of the shortest period that covers each operation: what it explains need not be searched again.
         self.cover_stop = np.zeros(size, np.int64)
         self.cover_period = np.ones(size, np.int64)
@@ -169,7 +169,7 @@ class _LoopFinder:
             return recurs[:0].astype(np.int64), recurs[:0].astype(np.int64)
         differ = where(~recurs)
         bounds = np.concatenate(([-1], differ, [len(self.symbols) - period]))
-        firsts, lengths = bounds[:-1] + 1, steps(bounds) - 1
+        firsts, lengths = bounds[:-1] + 1, run_lengths(bounds) - 1
         long = where(lengths >= period)
         firsts, lengths = firsts[long], lengths[long]
         explained = (self.cover_stop[firsts] >= firsts + lengths + period) & (period % self.cover_period[firsts] == 0)

@@ -41,8 +41,8 @@ def bounds(groups: Ints) -> Ints:
     return where(ends)
 
 
-def steps(heads: Ints) -> Ints:
-    """From each number to the next: `np.diff`, in a third of the time that it takes for short arrays."""
+def run_lengths(heads: Ints) -> Ints:
+    """How long each run is, by where they begin and end: `np.diff`, in a third of the time for short arrays."""
     return heads[1:] - heads[:-1]
 
 
@@ -65,7 +65,7 @@ class Edges(NamedTuple):
 
     @property
     def counts(self) -> Ints:
-        return steps(self.heads)
+        return run_lengths(self.heads)
 
     def into(self, nodes: Ints) -> Edges:
         """The edges into these nodes alone, in their order."""
@@ -119,7 +119,7 @@ def number_by_first_use(values: Ints) -> Ints:
     numbers = np.empty(len(runs) - 1, np.int64)  # of each run
     numbers[order[runs[:-1]].argsort()] = np.arange(len(numbers))
     found = np.empty(len(values), np.int64)
-    found[order] = numbers.repeat(steps(runs))
+    found[order] = numbers.repeat(run_lengths(runs))
     return found
 
 
@@ -128,7 +128,7 @@ def ranks(values: Ints) -> Ints:
     order = values.argsort(kind="stable")
     runs = bounds(values[order])
     found = np.empty(len(values), np.int64)
-    found[order] = np.arange(len(values)) - runs[:-1].repeat(steps(runs))
+    found[order] = np.arange(len(values)) - runs[:-1].repeat(run_lengths(runs))
     return found
 
 
