@@ -127,11 +127,11 @@ def _type_word(dtype: object) -> str:
     return _TYPE.sub(lambda match: match[1][0] if match[1] != "bfloat" else "bf", str(dtype).removeprefix("torch."))
 
 
-def aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
+def aligned(*columns: Sequence[str]) -> list[str]:
     """
-    >>> aligned([("0: input_1_0", "f32[5]", ""), ("1: relu_1_1", "f32[5]", "act")])
+    >>> aligned(["0: input_1_0", "1: relu_1_1"], ["f32[5]", "f32[5]"], ["", "act"])
     ['0: input_1_0  f32[5]', '1: relu_1_1   f32[5]  act']
     """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    line = "  ".join([f"%-{width}s" for width in widths])
-    return [(line % row).rstrip() for row in rows]
+    widths = [max(map(len, column), default=0) for column in columns[:-1]]
+    line = "  ".join([*[f"%-{width}s" for width in widths], "%s"])
+    return [(line % row).rstrip() for row in zip(*columns, strict=True)]

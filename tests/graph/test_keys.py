@@ -43,12 +43,18 @@ def spelled_out(thing: Any) -> Any:
     return (type(thing), thing)
 
 
+def keys_of(made: list[Call]) -> list[int]:
+    row = ArgumentRow.of([call.args for call in made], [call.kwargs for call in made])
+    keys: list[int] = call_keys(made, row, *functions_in([call.function for call in made])).tolist()
+    return keys
+
+
 @settings(deadline=None)
 @given(st.lists(calls, max_size=12))
 def test_calls_share_a_number_if_and_only_if_they_are_equal(made: list[Call]) -> None:
     kwargs = [tuple((name, spelled_out(argument)) for name, argument in call.kwargs.items()) for call in made]
     full = [(call.function.name, spelled_out(call.args), rest) for call, rest in zip(made, kwargs, strict=True)]
-    keys = call_keys(made, ArgumentRow.of(made), *functions_in(made)).tolist()
+    keys = keys_of(made)
     assert [[one == other for other in keys] for one in keys] == [[one == other for other in full] for one in full]
 
 
@@ -56,5 +62,5 @@ def test_very_many_different_arguments_do_not_run_into_each_other() -> None:
     """Twelve columns of a thousand different numbers each are more than fits into 64 bits."""
     rows = [tuple((row * step) % 1009 for step in range(1, 13)) for row in range(2_000)]
     made = [Call(FUNCTIONS[0], row, NO_KWARGS, (), (), -1, (), 0, None, ()) for row in rows]
-    keys = call_keys(made, ArgumentRow.of(made), *functions_in(made)).tolist()
+    keys = keys_of(made)
     assert len(set(keys)) == len(set(rows)) == len(set(zip(keys, rows, strict=True)))

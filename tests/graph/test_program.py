@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from torchlens.graph.ancestry import reached, unreached
-from torchlens.graph.program import Edges, ranks
+from torchlens.graph.program import Edges, bounds, has_twice, number_by_first_use, ranks
 
 
 @st.composite
@@ -47,3 +47,14 @@ def test_unreached_are_all_that_are_not_reached(parents: list[list[int]], chosen
 @given(st.lists(st.integers(0, 3)))
 def test_ranks_count_what_came_before(values: list[int]) -> None:
     assert ranks(np.array(values, np.int64)).tolist() == [values[:i].count(v) for i, v in enumerate(values)]
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 3)))
+def test_runs_and_numbers_are_what_a_loop_finds(values: list[int]) -> None:
+    array = np.array(values, np.int64)
+    begins = [i for i, value in enumerate(values) if i == 0 or values[i - 1] != value]
+    firsts = list(dict.fromkeys(values))
+    assert bounds(array).tolist() == [*begins, len(values)]
+    assert number_by_first_use(array).tolist() == [firsts.index(value) for value in values]
+    assert has_twice(array) == (len(firsts) < len(values))

@@ -135,3 +135,23 @@ def test_passes_of_several_shapes(shapes: list[tuple[int, ...]], words: str) -> 
 
     log = tl.log_forward_pass(Model(), [[torch.rand(shape) for shape in shapes]])
     assert words in repr(log["prelu"])
+
+
+class Backwards(nn.Module):
+    """Modules that are called in another order than they are defined in, one of them never, one in a container."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unused, self.last = nn.ReLU(), nn.ReLU()
+        self.box = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2).half()])
+        self.first = nn.ReLU()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.box[0](self.first(x)))
+
+
+def test_modules_are_in_the_order_of_their_first_calls_and_then_those_that_were_not_called() -> None:
+    log = tl.log_forward_pass(Backwards(), torch.rand(1, 2))
+    modules = str(log).partition("\tModule Hierarchy:\n\t\t")[2].partition("\n\tLayers:")[0]
+    assert modules.split("\n\t\t") == ["first", "box:", "    box.0, box.1", "last", "unused"]
+    assert (log.total_params, log.total_params_memory) == (12, 6 * 4 + 6 * 2)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import numpy as np
-
-from .program import Edges
+from .program import Edges, where
 
 Neighbours = Sequence[Sequence[int]]
 
@@ -32,7 +30,7 @@ def unreached(starts: Iterable[int], back: Edges, forth: Edges) -> set[int]:
     """
     waiting = back.counts  # for so many nodes to turn out to be unreached
     begun = set(starts)
-    found = set(np.flatnonzero(waiting == 0).tolist()) - begun
+    found = set(where(waiting == 0).tolist()) - begun
     stack = list(found)
     while stack:
         node = stack.pop()

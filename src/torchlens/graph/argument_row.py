@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from itertools import chain, compress
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,11 +11,14 @@ import torch
 from numpy.typing import NDArray
 
 from ..capture.containers import PLAIN
-from ..capture.records import Call, Value
-from .program import Bools, Ints, ints
+from ..capture.records import Value
+from .program import Bools, Ints, ints, where
 
-#: Kinds of arguments: a value, an object that holds none and can be compared, or one that has to be searched.
-VALUE, SIMPLE, OTHER = 0, 1, 2
+#: Kinds of arguments: a value, an object that holds none and can be compared, one that may equal an object of another
+#: type (`1.0 == True == 1`), or one that has to be searched.
+VALUE, SIMPLE, MIXED, OTHER = 0, 1, 2, 3
+
+_MIXED = {bool, float, complex}
 
 
 class _Kinds(dict[type, int]):
@@ -23,11 +26,8 @@ class _Kinds(dict[type, int]):
         return OTHER
 
 
-_kind_of = _Kinds({**dict.fromkeys(PLAIN - {torch.Size}, SIMPLE), Value: VALUE}).__getitem__
-
-#: Parts of a call, in a third of the time that asking for each by name takes.
-_args = itemgetter(Call._fields.index("args"))
-_kwargs = itemgetter(Call._fields.index("kwargs"))
+_kinds = {**dict.fromkeys(PLAIN - {torch.Size}, SIMPLE), **dict.fromkeys(_MIXED, MIXED), Value: VALUE}
+_kind_of = _Kinds(_kinds).__getitem__
 
 
 class ArgumentRow(NamedTuple):
@@ -35,24 +35,26 @@ class ArgumentRow(NamedTuple):
 
     members: list[Any]
     types: list[type]
-    kinds: NDArray[np.uint8]  # VALUE, SIMPLE or OTHER
+    kinds: NDArray[np.uint8]  # VALUE, SIMPLE, MIXED or OTHER
     owners: Ints  # the call that each belongs to
     counts: Ints  # how many each call has
+    kwargs: Sequence[Mapping[str, Any]]  # of each call
     named: list[int]  # the calls that have keyword arguments
     others: list[int]  # the places of kind OTHER
     index_keys: list[tuple[Any, ...] | None]  # for each of these: what `index_key` says
 
     @classmethod
-    def of(cls, calls: list[Call]) -> ArgumentRow:
-        each = list(map(_args, calls))
-        counts = ints(map(len, each))
-        members = list(chain.from_iterable(each))
+    def of(cls, args: Sequence[tuple[Any, ...]], kwargs: Sequence[Mapping[str, Any]]) -> ArgumentRow:
+        """The arguments of all calls: those by position, and those by name."""
+        counts = ints(map(len, args))
+        members = list(chain.from_iterable(args))
         types = list(map(type, members))
         kinds = np.frombuffer(bytes(list(map(_kind_of, types))), np.uint8)
-        named = list(compress(range(len(calls)), map(_kwargs, calls)))
-        others = np.flatnonzero(kinds == OTHER).tolist()
+        owners = np.arange(len(args)).repeat(counts)
+        named = list(compress(range(len(args)), kwargs))
+        others = where(kinds == OTHER).tolist()
         keys = [index_key(members[place]) if types[place] is tuple else None for place in others]
-        return cls(members, types, kinds, np.repeat(np.arange(len(each)), counts), counts, named, others, keys)
+        return cls(members, types, kinds, owners, counts, kwargs, named, others, keys)
 
     def values(self) -> list[Value]:
         return chosen(self.members, self.kinds == VALUE)

@@ -21,7 +21,7 @@ from .layers import group_layers
 from .link import link_entries
 from .module_tree import ModuleTree
 from .orphans import drop_orphans
-from .program import Bools, Edges, Ints, bools
+from .program import Bools, Edges, Ints, bools, where
 
 #: From records to graph. Each fills in what the next ones need.
 PASSES = (link_entries, drop_orphans, group_layers, name_layers)
@@ -108,7 +108,7 @@ class Graph:
     @property
     def first_entries(self) -> Ints:
         """The first pass of each layer."""
-        return np.flatnonzero(self.pass_of == 1)
+        return where(self.pass_of == 1)
 
     @cached_property
     def num_passes(self) -> list[int]:
@@ -119,7 +119,7 @@ class Graph:
     @cached_property
     def layer_entries(self) -> list[list[int]]:
         """The entries of each layer, by pass."""
-        return Edges.of(np.bincount(self.layer_of), np.argsort(self.layer_of, kind="stable")).lists()
+        return Edges.of(np.bincount(self.layer_of), self.layer_of.argsort(kind="stable")).lists()
 
     @cached_property
     def layer_labels(self) -> list[str]:
@@ -192,9 +192,9 @@ class Graph:
         """The entries that are inputs, outputs, ..."""
         entries = self.entries
         if role == "input":  # no call made them
-            return [place for place in np.flatnonzero(self.made_by < 0).tolist() if entries[place].role == role]
+            return [place for place in where(self.made_by < 0).tolist() if entries[place].role == role]
         if role == "output":  # a call of no function of torch's made them
             ours = [function.func is None for function in self.functions]
-            by_ours = np.append(bools(ours)[self.function_of], False)[self.made_by]
-            return [place for place in np.flatnonzero(by_ours).tolist() if entries[place].role == role]
+            by_ours = np.concatenate((bools(ours)[self.function_of], [False]))[self.made_by]
+            return [place for place in where(by_ours).tolist() if entries[place].role == role]
         return [place for place, value in enumerate(entries) if value.role == role]

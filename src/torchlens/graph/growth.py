@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 
 from .closure import Sights, grow_at_once
-from .program import Ints, Program, number_by_first_use, ranks
+from .program import Ints, Program, bounds, number_by_first_use, ranks, run_lengths, where
 
 #: Where layers have so many passes on average, all passes are looked at together first: for few, arrays do not pay.
 MANY_PASSES = 100
@@ -33,11 +33,11 @@ def grow_in_turn(sights: Sights, seeds: list[Ints]) -> Ints:
 
 
 def _repeated_parameters(program: Program) -> list[Ints]:
-    users = np.flatnonzero(program.param_keys >= 0)
-    users = users[np.argsort(program.param_keys[users], kind="stable")]
-    bounds = np.flatnonzero(np.diff(program.param_keys[users], prepend=-1, append=-1))
-    again = np.flatnonzero(np.diff(bounds) > 1)
-    return [users[start:stop] for start, stop in zip(bounds[again].tolist(), bounds[again + 1].tolist(), strict=True)]
+    users = where(program.param_keys >= 0)
+    users = users[program.param_keys[users].argsort(kind="stable")]
+    runs = bounds(program.param_keys[users])
+    again = where(run_lengths(runs) > 1)
+    return [users[start:stop] for start, stop in zip(runs[again].tolist(), runs[again + 1].tolist(), strict=True)]
 
 
 def look_around(program: Program, places: Ints) -> Sights:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from operator import itemgetter
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
 
 from ..capture.functions import Function
 from ..capture.records import NUMBERS_AND_WORDS, Call, Value
-from .argument_row import SIMPLE, ArgumentRow, chosen
-from .program import Ints, ints, joined_ranges
+from .argument_row import MIXED, SIMPLE, ArgumentRow, chosen
+from .program import Ints, bools, ints, joined_ranges, number_by_first_use, where
 
 #: A call with more arguments than this is compared as a whole.
 _MOST_ARGUMENTS = 12
-
-_function = itemgetter(Call._fields.index("function"))
 
 
 class Interned(dict[Hashable, int]):
@@ -39,22 +36,20 @@ class _Whole:
     """Stands before the arguments of a whole call."""
 
 
-def functions_in(calls: list[Call]) -> tuple[list[Function], Ints]:
-    """The distinct functions that were called, and which of them each call is of."""
+def functions_in(called: Iterable[Function]) -> tuple[list[Function], Ints]:
+    """The distinct functions among those that were called, and which of them each call is of."""
     numbers: dict[Any, int] = Interned()
-    which = ints(map(numbers.__getitem__, map(_function, calls)))
+    which = ints(map(numbers.__getitem__, called))
     return list(numbers), which
 
 
 def call_keys(calls: list[Call], arguments: ArgumentRow, functions: list[Function], function_of: Ints) -> Ints:
     """A number for each call that equal calls share: the same function with the same arguments but for tensors."""
     numbers = Interned()
-    names = keys = ints([numbers[function.name] for function in functions])[function_of]
-    for column in _columns(calls, arguments):
-        keys = _combined(keys, column)
-    keys = np.unique(keys, return_inverse=True)[1]
-    indexing = np.isin(names, [numbers[name] for name in _INDEX_ARGUMENTS])
-    return _without_indices(calls, np.flatnonzero(indexing).tolist(), keys)
+    names = ints([numbers[function.name] for function in functions])[function_of]
+    keys = _numbered([names, *_columns(calls, arguments)])
+    indexing = bools([function.name in _INDEX_ARGUMENTS for function in functions])[function_of]
+    return _without_indices(calls, where(indexing).tolist(), keys) if indexing.any() else keys
 
 
 def _columns(calls: list[Call], arguments: ArgumentRow) -> list[Ints]:
@@ -63,37 +58,42 @@ def _columns(calls: list[Call], arguments: ArgumentRow) -> list[Ints]:
     0 says that there is none, 1 a tensor.
     """
     numbers = Interned()
-    tokens = np.ones(len(arguments.members), np.int64)
+    owners, tokens = arguments.owners, np.ones(len(arguments.members), np.int64)
     simple = arguments.kinds == SIMPLE
-    pairs = zip(chosen(arguments.types, simple), chosen(arguments.members, simple), strict=True)
-    tokens[simple] = ints(map(numbers.__getitem__, pairs)) + 2
+    tokens[simple] = ints(map(numbers.__getitem__, chosen(arguments.members, simple))) + 2
+    mixed = where(arguments.kinds == MIXED).tolist()
+    tokens[mixed] = ints([numbers[arguments.types[place], arguments.members[place]] for place in mixed]) + 2
     nested = zip(arguments.others, arguments.index_keys, strict=True)
     keys = [key or _frozen(arguments.members[place]) for place, key in nested]
     tokens[arguments.others] = ints([numbers[_Nested, key] for key in keys]) + 2
-    long = set(np.flatnonzero(arguments.counts > _MOST_ARGUMENTS).tolist())
-    whole = np.zeros(len(calls), np.int64)
-    for number in {*arguments.named, *long}:
-        whole[number] = numbers[_whole_key(calls[number], number in long)] + 1
-    columns = [whole] if whole.any() else []
+    most = min(int(arguments.counts.max(initial=0)), _MOST_ARGUMENTS)
+    columns = np.zeros((1 + most, len(calls)), np.int64)
+    long = where(arguments.counts > _MOST_ARGUMENTS).tolist()
+    whole = list({*arguments.named, *long})
+    columns[0, whole] = ints([numbers[_whole_key(calls[number])] for number in whole]) + 1
     positions = joined_ranges(np.zeros_like(arguments.counts), arguments.counts)
-    near = positions < _MOST_ARGUMENTS
-    table = np.zeros((int(positions[near].max(initial=-1)) + 1, len(calls)), np.int64)
-    table[positions[near], arguments.owners[near]] = tokens[near]
-    columns += list(table)
-    return columns
+    if long:
+        near = positions < most
+        positions, owners, tokens = positions[near], owners[near], tokens[near]
+    columns[1 + positions, owners] = tokens
+    return list(columns)
 
 
-def _whole_key(call: Call, is_long: bool) -> Hashable:
-    kwargs = [(keyword, _frozen(argument)) for keyword, argument in call.kwargs.items()]
-    return (_Whole, _frozen(call.args[_MOST_ARGUMENTS:]) if is_long else None, *kwargs)
+def _whole_key(call: Call) -> Hashable:
+    """The keyword arguments, and the positional ones that are too many for a column each."""
+    rest = _frozen(call.args[_MOST_ARGUMENTS:]) if len(call.args) > _MOST_ARGUMENTS else None
+    return (_Whole, rest, *call.kwargs, *map(_frozen, call.kwargs.values()))
 
 
-def _combined(keys: Ints, column: Ints) -> Ints:
-    """A number for each pair of numbers."""
-    base = int(column.max(initial=0)) + 1
-    if int(keys.max(initial=0)) >= 2**62 // base:
-        keys = np.unique(keys, return_inverse=True)[1]
-    return keys * base + column
+def _numbered(columns: list[Ints]) -> Ints:
+    """A number for each row of so many columns, which equal rows share."""
+    keys, room = columns[0], int(columns[0].max(initial=0)) + 1  # there are fewer keys than that
+    for column in columns[1:]:
+        base = int(column.max(initial=0)) + 1
+        if room * base >= 2**62:
+            keys, room = number_by_first_use(keys), len(keys)
+        keys, room = keys * base + column, room * base
+    return number_by_first_use(keys)
 
 
 def _frozen(argument: Any) -> Hashable:
@@ -143,8 +143,9 @@ def _without_indices(calls: list[Call], indexing: list[int], keys: Ints) -> Ints
             sites.setdefault((id(site[0]), site[1], shapes[key]), []).append(number)
     more = len(keys)  # than any key
     for members in sites.values():
-        if len(set(keys[members].tolist())) > 1:
-            keys[members] = more
+        places = ints(members)
+        if len(set(keys[places].tolist())) > 1:
+            keys[places] = more
             more += 1
     return keys
 

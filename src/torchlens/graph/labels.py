@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from itertools import count
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..capture.naming import DIVISION, layer_type_of
-from .keys import Interned
-from .program import ints, ranks
+from .program import where
 
 if TYPE_CHECKING:
     from .graph import Graph
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 def name_layers(graph: Graph) -> None:
     """Number the layers in order of first appearance, all together and by type."""
     graph.layer_types = _types(graph)
-    before = ranks(ints(map(Interned().__getitem__, graph.layer_types)))  # how many layers of the type
-    graph.layer_type_nums = (before + 1).tolist()
+    numbers: defaultdict[str, count[int]] = defaultdict(lambda: count(1))  # the next one of each type
+    graph.layer_type_nums = list(map(next, map(numbers.__getitem__, graph.layer_types)))
 
 
 def _types(graph: Graph) -> list[str]:
@@ -26,9 +27,9 @@ def _types(graph: Graph) -> list[str]:
     calls, firsts = graph.trace.calls, graph.first_entries
     functions = graph.functions
     by_function = [*(function.layer_type for function in functions), ""]  # the last for what no call made
-    which = np.append(graph.function_of, len(functions))[graph.made_by[firsts]]
-    types = [by_function[number] for number in which.tolist()]
-    asked = np.flatnonzero(which == len(functions)).tolist()
+    which = np.concatenate((graph.function_of, [len(functions)]))[graph.made_by[firsts]]
+    types = list(map(by_function.__getitem__, which.tolist()))
+    asked = where(which == len(functions)).tolist()
     if DIVISION in by_function:
         asked += [layer for layer, layer_type in enumerate(types) if layer_type == DIVISION]
     if graph.trace.buffer_infos:  # which calls may have written to

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .keys import Interned
-from .program import Ints, ints, ranks
+from .program import Ints, has_twice, ints, ranks, where
 from .recurrence import layers_of
 
 if TYPE_CHECKING:
@@ -23,31 +23,27 @@ def group_layers(graph: Graph) -> None:
     keys, param_keys = _keys(graph)
     if _may_repeat(keys, param_keys):
         graph.layer_of = layers_of(keys, param_keys, graph.edges)
+        graph.pass_of = ranks(graph.layer_of) + 1
     else:
         graph.layer_of = np.arange(len(keys))
-    graph.pass_of = ranks(graph.layer_of) + 1
+        graph.pass_of = np.ones(len(keys), np.int64)
 
 
 def _may_repeat(keys: Ints, param_keys: Ints) -> bool:
     """Could anything recur? Not if no parameters are used twice and no operation comes twice between two such uses."""
     uses = param_keys >= 0
-    if _has_twice(param_keys[uses]):
+    if has_twice(param_keys[uses]):
         return True
-    free = np.flatnonzero((keys >= 0) & ~uses)
-    return _has_twice(np.cumsum(uses)[free] * (keys.max(initial=0) + 1) + keys[free])
-
-
-def _has_twice(values: Ints) -> bool:
-    ordered = np.sort(values)
-    return bool((ordered[1:] == ordered[:-1]).any())
+    free = where((keys >= 0) & ~uses)
+    return has_twice(uses.cumsum()[free] * (keys.max(initial=0) + 1) + keys[free])
 
 
 def _keys(graph: Graph) -> tuple[Ints, Ints]:
     """For each entry a number that equal operations share, and one that uses of the same parameters share."""
     made_by = graph.made_by
-    keys = np.append(graph.call_keys, -1)[made_by]  # what no call made is equal to nothing
+    keys = np.concatenate((graph.call_keys, [-1]))[made_by]  # what no call made is equal to nothing
     keys[graph.with_role("output")] = -1
-    places = np.flatnonzero(keys >= 0)
+    places = where(keys >= 0)
     which = _places_in_results(graph, places)
     more = int(keys.max(initial=0)) + 1  # than any key
     numbers = Interned()

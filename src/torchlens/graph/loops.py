@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .program import Ints, Program, joined_ranges, number_by_first_use
+from .program import Ints, Program, bools, joined_ranges, number_by_first_use, run_lengths, where
 
 # Loops with a body of up to this many operations are searched exhaustively, one array comparison per length.
 EXHAUSTIVE_PERIOD = 64
@@ -107,14 +107,14 @@ class _LoopFinder:
     def __init__(self, program: Program) -> None:
         self.program = program
         size = program.size
-        arity = np.diff(program.heads)
+        arity = run_lengths(program.heads)
         symbols = number_by_first_use(program.keys * (arity.max() + 1) + arity)
-        barriers = np.flatnonzero(~program.joinable)
+        barriers = where(~program.joinable)
         symbols[barriers] = -1 - barriers  # equal to nothing, so no run crosses one
         self.symbols = symbols
         bounds = np.concatenate(([-1], barriers, [size]))
-        self.longest = int(np.diff(bounds).max()) // 2
-        self.stretch_stop = np.repeat(bounds[1:], np.diff(bounds))[:size]
+        self.longest = int(run_lengths(bounds).max()) // 2
+        self.stretch_stop = bounds[1:].repeat(run_lengths(bounds))[:size]
         # The run of the shortest period that covers each operation: what it explains need not be searched again.
         self.cover_stop = np.zeros(size, np.int64)
         self.cover_period = np.ones(size, np.int64)
@@ -137,6 +137,10 @@ class _LoopFinder:
     def _repeats(self, period: int) -> list[tuple[int, int]]:
         """Return (start, stop) of the maximal runs of a period."""
         firsts, lengths = self._equal_stretches(period)
+        if period <= EXHAUSTIVE_PERIOD and len(firsts):
+            stretches = zip(firsts.tolist(), lengths.tolist(), strict=True)
+            may = bools([self._may_feed_itself(first, first + length + period, period) for first, length in stretches])
+            firsts, lengths = firsts[may], lengths[may]
         if not len(firsts):
             return []
         before = joined_ranges(firsts, lengths)  # the operations that are repeated one period later
@@ -160,15 +164,35 @@ class _LoopFinder:
     def _equal_stretches(self, period: int) -> tuple[Ints, Ints]:
         """Return the first operations and lengths of stretches whose symbols all recur one period later."""
         recurs = self.symbols[period:] == self.symbols[:-period]
-        if period > 1 and not (recurs[1:] & recurs[:-1]).any():  # which is so for most periods, and soon seen
+        long_enough = recurs if period == 1 else recurs[1:] & recurs[:-1]
+        if not long_enough.any():  # which is so for most periods, and soon seen
             return recurs[:0].astype(np.int64), recurs[:0].astype(np.int64)
-        differ = np.flatnonzero(~recurs)
+        differ = where(~recurs)
         bounds = np.concatenate(([-1], differ, [len(self.symbols) - period]))
-        firsts, lengths = bounds[:-1] + 1, np.diff(bounds) - 1
-        long = np.flatnonzero(lengths >= period)
+        firsts, lengths = bounds[:-1] + 1, run_lengths(bounds) - 1
+        long = where(lengths >= period)
         firsts, lengths = firsts[long], lengths[long]
         explained = (self.cover_stop[firsts] >= firsts + lengths + period) & (period % self.cover_period[firsts] == 0)
         return firsts[~explained], lengths[~explained]
+
+    def _may_feed_itself(self, start: int, stop: int, period: int) -> bool:
+        """Whether an operation of this stretch depends on the one a period earlier: in no other is there a loop.
+
+        Most stretches that only look like loops are told apart by this before arrays are made for them.
+        """
+        heads = self.program.heads[start : stop + 1].tolist()
+        sources = self.program.sources[heads[0] : heads[-1]].tolist()
+        depends: list[int] = []  # for each operation: bit d says that it depends on the operation d before it
+        for number, (begin, end) in enumerate(pairwise(heads)):
+            bits = 0
+            for parent in sources[begin - heads[0] : end - heads[0]]:
+                back = start + number - parent
+                if back <= min(number, period):
+                    bits |= (depends[number - back] | 1) << back
+            if bits >> period & 1:
+                return True
+            depends.append(bits & (1 << period) - 1)
+        return False
 
     def _feeds_itself(self, start: int, period: int) -> bool:
         """Whether an operation of the second pass depends on the same operation of the first pass."""
@@ -193,6 +217,8 @@ class _LoopFinder:
         A repeated body of `period` operations shows the same context one period apart, and for a context of more
         than half the body it is rarely seen in between.
         """
+        if self.longest <= EXHAUSTIVE_PERIOD:
+            return
         hashes = self.symbols.astype(np.uint64)
         factor, width = 0x9E3779B97F4A7C15, 1
         starts = np.arange(len(hashes))  # of contexts that still recur

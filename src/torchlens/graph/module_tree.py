@@ -146,9 +146,15 @@ class ModuleTree:
         """The submodule calls around an entry, from the outermost in; the model itself is left out."""
         return self.around(self.home(place))
 
-    def address_around(self, place: int) -> str:
-        """The address of the innermost submodule around an entry, "" if it is in none."""
-        call, address = self.home(place), ""
+    def addresses_around(self, places: Iterable[int]) -> list[str]:
+        """The address of the innermost submodule around each of these entries, "" if it is in none."""
+        made_by = [(place, self._entries[place].call) for place in places]
+        homes = [self._recorded[call].module_call if call >= 0 else self.home(place) for place, call in made_by]
+        addresses = {home: self._address_around(home) for home in set(homes)}
+        return list(map(addresses.__getitem__, homes))
+
+    def _address_around(self, call: int) -> str:
+        address = ""
         while call >= 0 and not address:
             around = self.calls[call]
             address, call = self.infos[around.module].address, around.parent

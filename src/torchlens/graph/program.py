@@ -25,6 +25,27 @@ def bools(answers: Iterable[bool]) -> Bools:
     return np.frombuffer(bytes(list(answers)), np.bool_)
 
 
+def where(answers: Bools) -> Ints:
+    """Where the answer is yes: `np.flatnonzero`, in half of the time that it takes for short arrays."""
+    return answers.nonzero()[0]
+
+
+def bounds(groups: Ints) -> Ints:
+    """Where each run of equal numbers begins; and as the last, where the last one ends.
+
+    >>> bounds(np.array([5, 5, 2])).tolist(), bounds(np.array([], int)).tolist()
+    ([0, 2, 3], [0])
+    """
+    ends = np.ones(len(groups) + 1, np.bool_)
+    ends[1:-1] = groups[1:] != groups[:-1]
+    return where(ends)
+
+
+def run_lengths(heads: Ints) -> Ints:
+    """How long each run is, by where they begin and end: `np.diff`, in a third of the time for short arrays."""
+    return heads[1:] - heads[:-1]
+
+
 class Edges(NamedTuple):
     """Who feeds whom: the parents of node i are `sources[heads[i]:heads[i + 1]]`, in argument order."""
 
@@ -34,7 +55,9 @@ class Edges(NamedTuple):
     @classmethod
     def of(cls, counts: Ints, sources: Ints) -> Edges:
         """So many parents for each node, all in one row."""
-        return cls(np.concatenate(([0], np.cumsum(counts))), sources)
+        heads = np.zeros(len(counts) + 1, np.int64)
+        counts.cumsum(out=heads[1:])
+        return cls(heads, sources)
 
     @classmethod
     def read(cls, parents: Sequence[Sequence[int]]) -> Edges:
@@ -42,7 +65,7 @@ class Edges(NamedTuple):
 
     @property
     def counts(self) -> Ints:
-        return np.diff(self.heads)
+        return run_lengths(self.heads)
 
     def into(self, nodes: Ints) -> Edges:
         """The edges into these nodes alone, in their order."""
@@ -55,14 +78,15 @@ class Edges(NamedTuple):
         numbers[nodes] = np.arange(len(nodes))
         edges = self.into(nodes)
         sources = numbers[edges.sources]
-        takers = np.repeat(np.arange(len(nodes)), edges.counts)
-        return Edges.of(np.bincount(takers[sources >= 0], minlength=len(nodes)), sources[sources >= 0])
+        takers = np.arange(len(nodes)).repeat(edges.counts)
+        kept = sources >= 0
+        return Edges.of(np.bincount(takers[kept], minlength=len(nodes)), sources[kept])
 
     def turned(self) -> Edges:
         """The other way round: the children of each node, in execution order."""
         size = len(self.heads) - 1
-        takers = np.repeat(np.arange(size), self.counts)
-        return Edges.of(np.bincount(self.sources, minlength=size), takers[np.argsort(self.sources, kind="stable")])
+        takers = np.arange(size).repeat(self.counts)
+        return Edges.of(np.bincount(self.sources, minlength=size), takers[self.sources.argsort(kind="stable")])
 
     def lists(self) -> list[list[int]]:
         sources: list[int] = self.sources.tolist()
@@ -78,10 +102,6 @@ class Program:
     heads: Ints
     sources: Ints
 
-    @classmethod
-    def read(cls, keys: Ints, param_keys: Ints, edges: Edges) -> Program:
-        return cls(np.where(keys >= 0, number_by_first_use(keys), -1), param_keys, *edges)
-
     @property
     def size(self) -> int:
         return len(self.keys)
@@ -94,22 +114,32 @@ class Program:
 
 def number_by_first_use(values: Ints) -> Ints:
     """Rename values to 0, 1, 2, ... in order of first appearance."""
-    _, first, inverse = np.unique(values, return_index=True, return_inverse=True)
-    rank = np.empty(len(first), np.int64)
-    rank[np.argsort(first)] = np.arange(len(first))
-    return rank[inverse]
+    order = values.argsort(kind="stable")
+    runs = bounds(values[order])
+    numbers = np.empty(len(runs) - 1, np.int64)  # of each run
+    numbers[order[runs[:-1]].argsort()] = np.arange(len(numbers))
+    found = np.empty(len(values), np.int64)
+    found[order] = numbers.repeat(run_lengths(runs))
+    return found
 
 
 def ranks(values: Ints) -> Ints:
     """How many times each value occurred before."""
-    order = np.argsort(values, kind="stable")
-    ordered = values[order]
+    order = values.argsort(kind="stable")
+    runs = bounds(values[order])
     found = np.empty(len(values), np.int64)
-    found[order] = np.arange(len(values)) - np.searchsorted(ordered, ordered)
+    found[order] = np.arange(len(values)) - runs[:-1].repeat(run_lengths(runs))
     return found
 
 
 def joined_ranges(starts: Ints, counts: Ints) -> Ints:
     """Join the ranges [start, start + count) into one array."""
-    ends = np.cumsum(counts)
-    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
+    ends = counts.cumsum()
+    joined: Ints = np.arange(ends[-1] if len(ends) else 0) + (starts - ends + counts).repeat(counts)
+    return joined
+
+
+def has_twice(values: Ints) -> bool:
+    """Does any number occur more than once?"""
+    ordered = np.sort(values)
+    return bool((ordered[1:] == ordered[:-1]).any())

@@ -45,16 +45,18 @@ def find_layers(keys: Sequence[int], param_keys: Sequence[int], parents: Sequenc
     argument order. Equal `keys` mean the same function with the same other arguments; -1 is equal to nothing.
     Equal `param_keys` mean the same function with the same parameters; -1 is an operation without parameters.
     """
-    found = layers_of(np.array(keys, np.int64), np.array(param_keys, np.int64), Edges.read(parents))
+    array = np.array(keys, np.int64)
+    small = np.where(array >= 0, number_by_first_use(array), -1)
+    found = layers_of(small, np.array(param_keys, np.int64), Edges.read(parents))
     layers: list[int] = found.tolist()
     return layers
 
 
 def layers_of(keys: Ints, param_keys: Ints, edges: Edges) -> Ints:
-    """The same over arrays."""
+    """The same over arrays; the keys are small numbers."""
     if not len(keys):
         return keys
-    program = Program.read(keys, param_keys, edges)
+    program = Program(keys, param_keys, *edges)
     places = fold_loops(program)
     layers = grow_layers(program, places)
     return number_by_first_use(layers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -48,10 +49,10 @@ def layer_lines(graph: Graph) -> list[str]:
     groups = Edges.of(np.bincount(lines_of), np.argsort(lines_of, kind="stable"))  # the operations of each line
     total = len(groups.heads) - 1
     first, last = shown_of(total)
-    shown = groups.into(np.array([*range(first), *range(last, total)], np.int64)).lists()
-    rows = _rows(graph, [group[0] for group in shown], shown if every else [listed[group].tolist() for group in shown])
+    shown = groups.into(np.concatenate((np.arange(first), np.arange(last, total))))
+    numbers = shown.sources[shown.heads[:-1]].tolist()
+    lines = aligned(*_columns(graph, numbers, Edges(shown.heads, listed[shown.sources])))
     left_out = [f"... {last - first:,} more layers: log.layer_list has every operation, log[{first}:{first + 50}] some"]
-    lines = aligned(rows)
     return [*lines[:first], *(left_out if last > first else []), *lines[first:]]
 
 
@@ -65,26 +66,31 @@ def shown_of(count: int, most: int = MOST_LINES) -> tuple[int, int]:
     return (count, count) if count <= most else (most // 2, count - most // 2)
 
 
-def _rows(graph: Graph, numbers: list[int], groups: list[list[int]]) -> list[tuple[str, str, str]]:
-    """Number and name, shape, module: of the operations that stand on a line together."""
-    layers, totals, entries, modules = graph.layers, graph.num_passes, graph.entries, graph.modules
-    rows = []
-    for number, places in zip(numbers, groups, strict=True):
-        first = places[0]
-        layer = layers[first]
-        name, total = graph.layer_label(layer), totals[layer]
+def _columns(graph: Graph, numbers: list[int], groups: Edges) -> tuple[list[str], list[str], list[str]]:
+    """Numbers and names, shapes, modules: of the operations that stand on a line together."""
+    entries, types, type_nums = graph.entries, graph.layer_types, graph.layer_type_nums
+    places = groups.sources[groups.heads[:-1]]
+    layers = graph.layer_of[places]
+    totals = np.bincount(graph.layer_of)[layers].tolist()
+    firsts: list[int] = places.tolist()
+    names, tensors = [], []
+    rows = zip(numbers, firsts, layers.tolist(), totals, pairwise(groups.heads.tolist()), strict=True)
+    for number, first, layer, total, (start, stop) in rows:
         shape, dtype = entries[first].shape_and_type
+        name = f"{number}: {types[layer]}_{type_nums[layer]}_{layer}"
         if total == 1:
             words = words_of(shape, dtype)
-        elif len(places) == 1:
-            name = f"{name}:{graph.passes[first]} ({graph.passes[first]}/{total} passes)"
+        elif stop - start == 1:
+            name = f"{name}:{graph.pass_of[first]} ({graph.pass_of[first]}/{total} passes)"
             words = words_of(shape, dtype)
         else:
-            some = "" if len(places) == total else f"{len(places)}/"
+            some = "" if stop - start == total else f"{stop - start}/"
             name = f"{name} ({some}{total} passes)"
-            words = tensor_words(distinct_shapes([entries[place] for place in places]), dtype)
-        rows.append((f"{number}: {name}", words, modules.address_around(first)))
-    return rows
+            values = [entries[place] for place in groups.sources[start:stop].tolist()]
+            words = tensor_words(distinct_shapes(values), dtype)
+        names.append(name)
+        tensors.append(words)
+    return names, tensors, graph.modules.addresses_around(firsts)
 
 
 def op_line(op: OpLog) -> str:

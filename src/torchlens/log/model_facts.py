@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ..capture.dispatcher import Completeness
 from ..capture.records import Trace, Value, total_nbytes
+from ..graph.program import where
 from ..words import human_size
 from .accessor import Accessor
 from .interventions import Interventions
@@ -115,7 +114,7 @@ class ModelFacts:
     @property
     def max_recurrent_loops(self) -> int:
         """The most passes that a layer has."""
-        return max(self.graph.num_passes, default=1)
+        return int(self.graph.pass_of.max(initial=1))
 
     @property
     def is_branching(self) -> bool:
@@ -222,8 +221,9 @@ class ModelFacts:
         counts: dict[int, int] = {}
         entries, params = self.graph.entries, self.graph.params
         firsts = self.graph.first_entries
-        for layer in np.flatnonzero(self.graph.uses_params[self.graph.made_by[firsts]]).tolist():
-            value = entries[firsts[layer]]
+        layers = where(self.graph.uses_params[self.graph.made_by[firsts]])
+        for layer, first in zip(layers.tolist(), firsts[layers].tolist(), strict=True):
+            value = entries[first]
             if value.role == "op":
                 counts[layer] = len(params[value.call])
         return counts
@@ -256,8 +256,9 @@ class ModelFacts:
 
     @property
     def total_params_memory(self) -> int:
-        sizes = [(info.shape, info.dtype.itemsize) for info in self._trace.param_infos]
-        return sum([shape.numel() * itemsize for shape, itemsize in sizes if shape is not None])
+        sizes = [(info.dtype, info.shape.numel()) for info in self._trace.param_infos if info.shape is not None]
+        types = {dtype for dtype, _ in sizes}  # usually one, and asking it for its size takes longest
+        return sum([dtype.itemsize * sum([size for other, size in sizes if other is dtype]) for dtype in types])
 
     @property
     def total_params_memory_str(self) -> str:
@@ -308,7 +309,7 @@ class ModelFacts:
 
     @property
     def module_addresses(self) -> list[str]:
-        return [info.address for info in self._trace.modules if info.address]
+        return [address for info in self._trace.modules if (address := info.address)]
 
     @property
     def module_types(self) -> dict[str, str]:

@@ -29,10 +29,8 @@ def describe_log(log: ModelLog) -> str:
     lines = [
         f"{log_title(log)}:",
         *(f"\t{fact}" for fact in log_facts(log)),
-        "\tModule Hierarchy:",
-        *(f"\t\t{line}" for line in _module_lines(log.graph)),
-        "\tLayers:",
-        *(f"\t\t{line}" for line in layer_lines(log.graph)),
+        "\n\t\t".join(["\tModule Hierarchy:", *_module_lines(log.graph)]),
+        "\n\t\t".join(["\tLayers:", *layer_lines(log.graph)]),
     ]
     lines += [f"\tWarning: {warning}" for warning in log.warnings]
     return "\n".join(lines)
@@ -85,7 +83,7 @@ def _hierarchy(graph: Graph) -> Iterator[str]:
 def _branch(address: str, children: dict[str, list[str]]) -> Iterator[str]:
     below = children.get(address, [])
     yield f"{address}:" if below else address
-    if any(child in children for child in below):
+    if not children.keys().isdisjoint(below):
         for child in below:
             yield from (f"    {line}" for line in _branch(child, children))
     else:
@@ -94,18 +92,16 @@ def _branch(address: str, children: dict[str, list[str]]) -> Iterator[str]:
 
 
 def _children_by_address(graph: Graph) -> dict[str, list[str]]:
-    first_call: dict[str, int] = {}
-    for number, call in enumerate(graph.trace.module_calls):
-        address = graph.trace.modules[call.module].address if call.number == 1 else ""
-        while address and address not in first_call:  # a container counts as called when something in it first is
-            first_call[address] = number
-            address = address.rpartition(".")[0]
+    """The modules directly in each one: first those that were called, in the order of their first calls."""
+    addresses = [info.address for info in graph.trace.modules]
+    above: dict[str, str] = {}  # by address, in this order
+    for address in [*[addresses[call.module] for call in graph.trace.module_calls if call.number == 1], *addresses]:
+        while address and address not in above:  # a container counts as called when something in it first is
+            address, inside = address.rpartition(".")[0], address
+            above[inside] = address
     children: dict[str, list[str]] = {}
-    for info in graph.trace.modules:
-        if info.address:
-            children.setdefault(info.address.rpartition(".")[0], []).append(info.address)
-    for addresses in children.values():
-        addresses.sort(key=lambda address: first_call.get(address, len(graph.trace.module_calls)))
+    for address in filter(set(addresses).__contains__, above):
+        children.setdefault(above[address], []).append(address)
     return children
 
 
