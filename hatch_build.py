@@ -44,8 +44,9 @@ def compiled(root: Path, in_place: bool) -> Path | None:
     here = os.getcwd()
     try:
         os.chdir(root)  # the compiler is told paths below it
-        optimised = [] if sys.platform == "win32" else ["-O2"]
-        extension = Extension(NAME, SOURCES, depends=HEADERS, extra_compile_args=optimised)
+        # A function that this Python's headers don't declare would be called wrongly: better not to compile then.
+        flags = [] if sys.platform == "win32" else ["-O2", "-Werror=implicit-function-declaration"]
+        extension = Extension(NAME, SOURCES, depends=HEADERS, extra_compile_args=flags)
         build: Any = Distribution({"ext_modules": [extension]}).get_command_obj("build_ext")
         build.build_temp = tempfile.mkdtemp(prefix="torchlens-")
         build.build_lib = "src" if in_place else tempfile.mkdtemp(prefix="torchlens-")

@@ -2,6 +2,9 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include <structmember.h>
+#if PY_VERSION_HEX < 0x030B0000
+#include <frameobject.h> /* later, Python.h has what is needed of it */
+#endif
 
 /* Where an attribute of a class's `__slots__` lies in its objects, as the member descriptor tells. */
 typedef struct { const char *owner, *name; Py_ssize_t *offset; } Slot;
