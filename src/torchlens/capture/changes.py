@@ -179,12 +179,15 @@ class Replaced:
     def __init__(self, owner: Any, name: Any, build: Build) -> None:
         self.key = (id(owner), name)
         self._owner, self._name, self._build = owner, name, build
+        self._there = (
+            owner if isinstance(owner, dict) else vars(owner)
+        )  # what the owner itself has, not what it inherits
         self._own: Any = self
         self._stand_in: Any = self
         self._switch = Switch()
 
     def make(self) -> None:
-        own = self._look()
+        own = self._there.get(self._name, _MISSING)
         if own is not self._stand_in:
             if own is not self._own:
                 switch = Switch()
@@ -195,17 +198,12 @@ class Replaced:
 
     def undo(self) -> None:
         self._switch.on = False
-        if self._look() is self._stand_in:
+        if self._there.get(self._name, _MISSING) is self._stand_in:
             self._put(self._own)
 
     def _original(self) -> Any:
         owner = self._owner
         return owner[self._name] if isinstance(owner, dict) else getattr(owner, self._name)
-
-    def _look(self) -> Any:
-        """What the owner itself has, not what it inherits."""
-        owner = self._owner
-        return (owner if isinstance(owner, dict) else vars(owner)).get(self._name, _MISSING)
 
     def _put(self, value: Any) -> None:
         owner, name = self._owner, self._name

@@ -119,17 +119,30 @@ def watchers_here() -> list[ModuleWatcher]:
 class StandIn:
     """Stands in for a bound method of a module, `_call_impl` or `forward`."""
 
-    __slots__ = ("attributes", "before", "is_forward", "method", "module", "name")
+    __slots__ = ("attributes", "before", "called", "name")
 
     def __init__(self, module: nn.Module, name: str, attributes: dict[str, Any]) -> None:
-        self.method: Callable[..., Any] = getattr(module, name)
-        self.module = module  # or nobody, when it is out of use
-        self.name, self.is_forward = name, name == "forward"
+        # The module, or nobody when this is out of use; is it forward; the method. Together: a class with `__getattr__`
+        # looks up every attribute slowly, and these are wanted in each call.
+        self.called: tuple[nn.Module, bool, Callable[..., Any]] = (module, name == "forward", getattr(module, name))
+        self.name = name
         self.attributes, self.before = attributes, attributes.get(name)  # an instance attribute that was there before
 
     @property
+    def module(self) -> nn.Module:
+        return self.called[0]
+
+    @property
+    def is_forward(self) -> bool:
+        return self.called[1]
+
+    @property
     def __wrapped__(self) -> Callable[..., Any]:
-        return self.method  # code that asks for the signature of forward gets it
+        return self.called[2]  # code that asks for the signature of forward gets it
+
+    def retire(self) -> None:
+        self.called = (_NOBODY, *self.called[1:])
+        self.hide()
 
     def hide(self) -> None:
         name, attributes = self.name, self.attributes
@@ -141,19 +154,20 @@ class StandIn:
             attributes[name] = self.before
 
     def __getattr__(self, name: str) -> Any:
-        if name == "method":  # while a copy of this object is being made, it is not there yet
+        if name == "called":  # while a copy of this object is being made, it is not there yet
             raise AttributeError(name)
-        return getattr(self.method, name)
+        return getattr(self.called[2], name)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         watchers = _watchers.here
+        module, is_forward, method = self.called
         if len(watchers) == 1:  # as below, in short
             only = watchers[0]
-            call = only.enter_module(self.module, self.is_forward, args, kwargs)
+            call = only.enter_module(module, is_forward, args, kwargs)
             if call is None:
-                return self.method(*args, **kwargs)
+                return method(*args, **kwargs)
             try:
-                result = self.method(*args, **kwargs)
+                result = method(*args, **kwargs)
             except BaseException:
                 only.abandon_module(call)
                 raise
@@ -161,10 +175,10 @@ class StandIn:
         calls: list[tuple[ModuleWatcher, Any]] = []
         try:
             for watcher in watchers:
-                call = watcher.enter_module(self.module, self.is_forward, args, kwargs)
+                call = watcher.enter_module(module, is_forward, args, kwargs)
                 if call is not None:
                     calls.append((watcher, call))
-            result = self.method(*args, **kwargs)
+            result = method(*args, **kwargs)
         except BaseException:
             with ExitStack() as stack:
                 for watcher, call in calls:
@@ -249,8 +263,7 @@ def retire_stand_ins(put: list[StandIn], still_used: set[int]) -> None:
     """Remove stand-ins, except for those of which the ids are given."""
     for stand_in in put:
         if id(stand_in) not in still_used:
-            stand_in.module = _NOBODY
-            stand_in.hide()
+            stand_in.retire()
 
 
 def _add_stand_in(module: nn.Module, name: str, put: list[StandIn]) -> None:

@@ -43,7 +43,7 @@ _BOTH: dict[tuple[Any, str], tuple[Any, Any]] = {}
 #: What is filled in C: so many slots of `Value` and `ModuleCall`, and these fields of `Call`. If a record gets one
 #: more, Python alone makes it, until C does so, too.
 _CALL = ("function", "args", "kwargs", "outputs", "written", "module_call", "site", "time", "rng", "state")
-_FILLED = (9, 8, 6, 6, 6, _CALL)
+_FILLED = (9, 8, 4, 6, 6, _CALL)
 
 #: The same of fastlog's records: so many fields of `Event` and `Frame`.
 _OBSERVED = (10, 5)

@@ -20,8 +20,7 @@ static const Given OBJECTS[] = {
 
 static Py_ssize_t value_index, value_role, value_call, value_position, value_address, value_transformed, value_grad_fn;
 static Py_ssize_t value_facts, value_kept;
-static Py_ssize_t stand_in_attributes, stand_in_before, stand_in_is_forward, stand_in_method, stand_in_module;
-static Py_ssize_t stand_in_name;
+static Py_ssize_t stand_in_attributes, stand_in_before, stand_in_called, stand_in_name;
 
 static const Slot SLOTS[] = {
     {"Value", "index", &value_index}, {"Value", "role", &value_role}, {"Value", "call", &value_call},
@@ -29,8 +28,7 @@ static const Slot SLOTS[] = {
     {"Value", "transformed", &value_transformed}, {"Value", "grad_fn", &value_grad_fn},
     {"Value", "_facts", &value_facts}, {"Value", "kept", &value_kept},
     {"StandIn", "attributes", &stand_in_attributes}, {"StandIn", "before", &stand_in_before},
-    {"StandIn", "is_forward", &stand_in_is_forward}, {"StandIn", "method", &stand_in_method},
-    {"StandIn", "module", &stand_in_module}, {"StandIn", "name", &stand_in_name},
+    {"StandIn", "called", &stand_in_called}, {"StandIn", "name", &stand_in_name},
 };
 
 static PyObject *new_object(PyObject *kind, Py_ssize_t size)
@@ -306,18 +304,18 @@ static int has_hooks(PyObject *attributes)
 static int add_for_forward(PyObject *module, PyObject *attributes, PyObject *put_already)
 {
     PyObject *name = PyTuple_GET_ITEM(FORWARD, 0), *method = PyObject_GetAttr(module, name);
-    PyObject *stand_in = method ? new_object(StandIn, 0) : NULL;
+    PyObject *called = method ? PyTuple_Pack(3, module, Py_True, method) : NULL;
+    PyObject *stand_in = called ? new_object(StandIn, 0) : NULL;
     if (stand_in != NULL) {
-        SLOT(stand_in, stand_in_method) = Py_NewRef(method);
-        SLOT(stand_in, stand_in_module) = Py_NewRef(module);
+        SLOT(stand_in, stand_in_called) = Py_NewRef(called);
         SLOT(stand_in, stand_in_name) = Py_NewRef(name);
-        SLOT(stand_in, stand_in_is_forward) = Py_NewRef(Py_True);
         SLOT(stand_in, stand_in_attributes) = Py_NewRef(attributes);
         SLOT(stand_in, stand_in_before) = Py_NewRef(Py_None);
     }
     int failed = stand_in == NULL || PyList_Append(put_already, stand_in) < 0
                  || PyDict_SetItem(attributes, name, stand_in) < 0;
     Py_XDECREF(stand_in);
+    Py_XDECREF(called);
     Py_XDECREF(method);
     return failed ? -1 : 0;
 }
@@ -354,9 +352,13 @@ static PyObject *add_stand_ins(PyObject *self, PyObject *const *given, Py_ssize_
     return failed ? NULL : Py_NewRef(Py_None);
 }
 
-/* As `StandIn.hide`. */
-static int hide(PyObject *stand_in)
+/* As `StandIn.retire`. */
+static int retire(PyObject *stand_in)
 {
+    PyObject *called = SLOT(stand_in, stand_in_called);
+    PyObject *by_nobody = PyTuple_Pack(3, NOBODY, PyTuple_GET_ITEM(called, 1), PyTuple_GET_ITEM(called, 2));
+    if (by_nobody == NULL) return -1;
+    put(stand_in, stand_in_called, by_nobody);
     PyObject *attributes = SLOT(stand_in, stand_in_attributes), *name = SLOT(stand_in, stand_in_name);
     PyObject *before = SLOT(stand_in, stand_in_before), *there = PyDict_GetItemWithError(attributes, name);
     if (there != stand_in) return PyErr_Occurred() ? -1 : 0; /* the model has put something else there */
@@ -371,9 +373,7 @@ static PyObject *retire_stand_ins(PyObject *self, PyObject *const *given, Py_ssi
         PyObject *stand_in = PyList_GET_ITEM(given[0], i), *key = PyLong_FromVoidPtr(stand_in);
         int used = key ? PySet_Contains(given[1], key) : -1;
         Py_XDECREF(key);
-        if (used > 0) continue;
-        if (used == 0) put(stand_in, stand_in_module, Py_NewRef(NOBODY));
-        if (used < 0 || hide(stand_in) < 0) return NULL;
+        if (used < 0 || (!used && retire(stand_in) < 0)) return NULL;
     }
     Py_RETURN_NONE;
 }

@@ -128,7 +128,7 @@ def dispatcher_watched(
     found, origins = check
     if found is not None and origins is not None:
         yield Witness(tracer, found, origins)
-    if any(isinstance(module, torch.jit.ScriptModule) for module in modules):
+    if any(issubclass(kind, torch.jit.ScriptModule) for kind in set(map(type, modules))):
         yield Fallback(tracer)
 
 
