@@ -1,4 +1,4 @@
-"""Compiles the hot path (hot.c and prepare.c in src/torchlens/capture) when the package is built or installed.
+"""Compiles the hot path (the C files in src/torchlens/capture) when the package is built or installed.
 
 Where that can't be done, for want of a compiler or of Python's headers, the package is built without it: logs are the
 same then, and take longer.
@@ -16,8 +16,8 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 NAME = "torchlens.capture._hot"
-SOURCES = ["src/torchlens/capture/hot.c", "src/torchlens/capture/prepare.c"]
-HEADERS = ["src/torchlens/capture/slots.h"]
+FOLDER = "src/torchlens/capture"
+SOURCES = [f"{FOLDER}/{name}.c" for name in ("hot", "observe", "prepare", "shared")]
 
 
 class CompileHotPath(BuildHookInterface):  # type: ignore[type-arg]
@@ -46,7 +46,7 @@ def compiled(root: Path, in_place: bool) -> Path | None:
         os.chdir(root)  # the compiler is told paths below it
         # A function that this Python's headers don't declare would be called wrongly: better not to compile then.
         flags = [] if sys.platform == "win32" else ["-O2", "-Werror=implicit-function-declaration"]
-        extension = Extension(NAME, SOURCES, depends=HEADERS, extra_compile_args=flags)
+        extension = Extension(NAME, SOURCES, depends=[f"{FOLDER}/shared.h"], extra_compile_args=flags)
         build: Any = Distribution({"ext_modules": [extension]}).get_command_obj("build_ext")
         build.build_temp = tempfile.mkdtemp(prefix="torchlens-")
         build.build_lib = "src" if in_place else tempfile.mkdtemp(prefix="torchlens-")

@@ -4,38 +4,31 @@
  * argument.
  * `record` below is `Tracer.__torch_function__` wherever this file could be compiled; `enter_module` and `leave_module`
  * do the same for the common call of a module, which takes and returns tensors that are known, and plain objects.
- * `observe`, `enter_observed` and `leave_observed` are the same methods of fastlog's tracer: most calls are counted and
- * named, no more.
  * What is not common they hand to the methods that are written in Python, and so they do with every rare case within a
  * common call. A test runs each tiny model both ways and compares the traces.
- *
- * Only CPython's API is used, nothing of torch's: a tensor is asked by calling what Python calls, the getters of its
- * class. All classes are Python's own. Their slots are read and written in place, at the offsets that their member
- * descriptors tell (SLOTS, below).
  */
-#include "slots.h"
+#include "shared.h"
 #include <time.h>
 
 /* ---- what Python gives: see `configure` ------------------------------------------------------------------------- */
 
 static PyObject *record_in_python, *enter_in_python, *leave_in_python; /* the methods as they are written in Python */
-static PyObject *Tensor, *Parameter, *Value, *Call, *ModuleCall, *MODULE_CALL, *MODULE_CALL_INSIDE;
-static PyObject *KNOWN, *PLAIN, *NO_KWARGS, *NO_STATE, *WITH_GRAD, *INFERENCE, *UNVERSIONED, *UNKNOWN;
-static PyObject *no_torch_function, *is_grad_enabled, *is_inference_mode_enabled, *any_autocast, *state_with_autocast, *set_grad_enabled;
-static PyObject *lazy_copy, *clone_of, *stride, *data_address, *storage_address, *is_zero_tensor, *is_conj, *is_neg, *perf_counter_ns, *MODULE_BOUNDARY;
-static PyObject *version_getter, *requires_grad_getter, *is_quantized_getter, *is_cpu_getter, *is_cuda_getter;
+static PyObject *Call, *ModuleCall, *MODULE_CALL, *MODULE_CALL_INSIDE, *NO_KWARGS, *UNVERSIONED, *UNKNOWN;
+static PyObject *NO_STATE, *WITH_GRAD, *INFERENCE, *is_grad_enabled, *is_inference_mode_enabled, *any_autocast;
+static PyObject *state_with_autocast, *set_grad_enabled, *no_torch_function, *perf_counter_ns;
+static PyObject *lazy_copy, *clone_of, *stride, *data_address, *storage_address, *is_zero_tensor, *is_conj, *is_neg;
+static PyObject *version_getter, *is_quantized_getter, *is_cpu_getter, *is_cuda_getter;
 
 static const Given OBJECTS[] = {
-    OBJECT(record_in_python), OBJECT(enter_in_python), OBJECT(leave_in_python), OBJECT(ModuleCall),
-    OBJECT(MODULE_CALL), OBJECT(MODULE_CALL_INSIDE), OBJECT(Tensor), OBJECT(Parameter), OBJECT(Value), OBJECT(Call), OBJECT(KNOWN), OBJECT(PLAIN),
-    OBJECT(NO_KWARGS), OBJECT(NO_STATE), OBJECT(WITH_GRAD), OBJECT(INFERENCE), OBJECT(UNVERSIONED), OBJECT(UNKNOWN), OBJECT(no_torch_function), OBJECT(is_grad_enabled),
-    OBJECT(is_inference_mode_enabled), OBJECT(any_autocast), OBJECT(state_with_autocast), OBJECT(set_grad_enabled),
-    OBJECT(lazy_copy), OBJECT(clone_of), OBJECT(stride), OBJECT(data_address), OBJECT(storage_address), OBJECT(is_zero_tensor), OBJECT(is_conj), OBJECT(is_neg),
-    OBJECT(perf_counter_ns), OBJECT(MODULE_BOUNDARY), OBJECT(version_getter), OBJECT(requires_grad_getter),
+    OBJECT(record_in_python), OBJECT(enter_in_python), OBJECT(leave_in_python), OBJECT(Call), OBJECT(ModuleCall),
+    OBJECT(MODULE_CALL), OBJECT(MODULE_CALL_INSIDE), OBJECT(NO_KWARGS), OBJECT(UNVERSIONED), OBJECT(UNKNOWN),
+    OBJECT(NO_STATE), OBJECT(WITH_GRAD), OBJECT(INFERENCE), OBJECT(is_grad_enabled), OBJECT(is_inference_mode_enabled),
+    OBJECT(any_autocast), OBJECT(state_with_autocast), OBJECT(set_grad_enabled), OBJECT(no_torch_function),
+    OBJECT(perf_counter_ns), OBJECT(lazy_copy), OBJECT(clone_of), OBJECT(stride), OBJECT(data_address),
+    OBJECT(storage_address), OBJECT(is_zero_tensor), OBJECT(is_conj), OBJECT(is_neg), OBJECT(version_getter),
     OBJECT(is_quantized_getter), OBJECT(is_cpu_getter), OBJECT(is_cuda_getter),
 };
 
-static Py_ssize_t function_simple, function_in_place, function_fresh, function_switch, function_is_metadata_query;
 static Py_ssize_t tracer_busy, tracer_others, tracer_identity, tracer_calls, tracer_values, tracer_module_call;
 static Py_ssize_t tracer_last, tracer_told_calls, tracer_observers, tracer_module_calls, tracer_module_numbers;
 static Py_ssize_t tracer_call_counts, tracer_forward_due;
@@ -43,13 +36,8 @@ static Py_ssize_t module_module, module_number, module_parent, module_site, modu
 static Py_ssize_t module_exited;
 static Py_ssize_t identity_live, identity_bound, identity_unwritten_params, identity_foreign, identity_shared;
 static Py_ssize_t identity_keeping, identity_keeper, identity_watchful;
-static Py_ssize_t value_index, value_role, value_call, value_position, value_address, value_transformed, value_grad_fn;
-static Py_ssize_t value_facts, value_kept;
 
 static const Slot SLOTS[] = {
-    {"Function", "simple", &function_simple}, {"Function", "in_place", &function_in_place},
-    {"Function", "fresh", &function_fresh}, {"Function", "switch", &function_switch},
-    {"Function", "is_metadata_query", &function_is_metadata_query},
     {"Tracer", "busy", &tracer_busy}, {"Tracer", "others", &tracer_others}, {"Tracer", "identity", &tracer_identity},
     {"Tracer", "calls", &tracer_calls}, {"Tracer", "values", &tracer_values},
     {"Tracer", "module_call", &tracer_module_call}, {"Tracer", "last", &tracer_last},
@@ -64,132 +52,24 @@ static const Slot SLOTS[] = {
     {"Identity", "unwritten_params", &identity_unwritten_params}, {"Identity", "foreign", &identity_foreign},
     {"Identity", "shared", &identity_shared}, {"Identity", "keeping", &identity_keeping},
     {"Identity", "keeper", &identity_keeper}, {"Identity", "watchful", &identity_watchful},
-    {"Value", "index", &value_index}, {"Value", "role", &value_role}, {"Value", "call", &value_call},
-    {"Value", "position", &value_position}, {"Value", "address", &value_address},
-    {"Value", "transformed", &value_transformed}, {"Value", "grad_fn", &value_grad_fn},
-    {"Value", "_facts", &value_facts}, {"Value", "kept", &value_kept},
 };
 
-/* The same for fastlog's tracer: its methods as they are written in Python, its classes, and their slots. */
-
-static PyObject *observe_in_python, *enter_observed_in_python, *leave_observed_in_python;
-static PyObject *Event, *Frame, *facts_in_python, *is_library_file, *shape_getter, *dtype_getter, *device_getter;
-
-static const Given OBJECTS_OF_FASTLOG[] = {
-    OBJECT(observe_in_python), OBJECT(enter_observed_in_python), OBJECT(leave_observed_in_python), OBJECT(Event),
-    OBJECT(Frame), OBJECT(facts_in_python), OBJECT(is_library_file), OBJECT(shape_getter), OBJECT(dtype_getter),
-    OBJECT(device_getter),
-};
-
-static Py_ssize_t light_busy, light_others, light_forward_due, light_about, light_asked, light_call_counts;
-static Py_ssize_t light_collector, light_edits, light_frame, light_guarded, light_known, light_module_numbers;
-static Py_ssize_t collector_history, collector_kept, collector_module_events, collector_run, collector_stopped;
-static Py_ssize_t collector_tallies, collector_tallies_at, collector_total, tally_count, tally_kept_unasked;
-static Py_ssize_t tally_looked_at, history_events, function_may_be_operator;
-
-static const Slot SLOTS_OF_FASTLOG[] = {
-    {"LightTracer", "busy", &light_busy}, {"LightTracer", "others", &light_others},
-    {"LightTracer", "forward_due", &light_forward_due}, {"LightTracer", "about", &light_about},
-    {"LightTracer", "asked", &light_asked}, {"LightTracer", "call_counts", &light_call_counts},
-    {"LightTracer", "collector", &light_collector}, {"LightTracer", "edits", &light_edits},
-    {"LightTracer", "frame", &light_frame}, {"LightTracer", "guarded", &light_guarded},
-    {"LightTracer", "known", &light_known}, {"LightTracer", "module_numbers", &light_module_numbers},
-    {"Collector", "history", &collector_history}, {"Collector", "kept", &collector_kept},
-    {"Collector", "module_events", &collector_module_events},
-    {"Collector", "run", &collector_run}, {"Collector", "stopped", &collector_stopped},
-    {"Collector", "tallies", &collector_tallies}, {"Collector", "tallies_at", &collector_tallies_at},
-    {"Collector", "total", &collector_total}, {"Tally", "count", &tally_count},
-    {"Tally", "kept_unasked", &tally_kept_unasked}, {"Tally", "looked_at", &tally_looked_at},
-    {"History", "events", &history_events}, {"Function", "may_be_operator", &function_may_be_operator},
-};
-
-/* Names of methods and arguments, made once. */
-static PyObject *name_out, *name_op, *name_stored, *name_value_of, *name_grad_fn_of, *name_facts_of;
+static PyObject *name_out, *name_op, *name_stored, *name_value_of, *name_grad_fn_of, *name_facts_of, *name_enter;
 static PyObject *name_keep, *name_before_write, *name_after_write, *name_is_asked_of, *name_before_call, *name_told;
-static PyObject *name_after_failure, *name_after_uncommon, *name_first_seen, *name_note_parents, *name_made_several;
-static PyObject *name_enter, *name_exit;
-static PyObject *name_keep_unasked, *name_look, *name_end_if_stopped, *name_append, *name_module_enter, *name_module_exit;
-static PyObject *name_before_overwriting, *name_overwrote;
+static PyObject *name_after_failure, *name_after_uncommon, *name_exit;
 
-static const struct { const char *text; PyObject **place; } NAMES[] = {
-    {"out", &name_out}, {"op", &name_op}, {"_stored", &name_stored},
-    {"value_of", &name_value_of}, {"grad_fn_of", &name_grad_fn_of}, {"facts_of", &name_facts_of}, {"keep", &name_keep},
+static const Word NAMES[] = {
+    {"out", &name_out}, {"op", &name_op}, {"_stored", &name_stored}, {"value_of", &name_value_of},
+    {"grad_fn_of", &name_grad_fn_of}, {"facts_of", &name_facts_of}, {"keep", &name_keep},
     {"before_write", &name_before_write}, {"after_write", &name_after_write}, {"_is_asked_of", &name_is_asked_of},
     {"_before_call", &name_before_call}, {"told", &name_told}, {"_after_failure", &name_after_failure},
-    {"_after_uncommon", &name_after_uncommon}, {"_first_seen", &name_first_seen},
-    {"_note_parents", &name_note_parents}, {"_made_several", &name_made_several}, {"__enter__", &name_enter},
-    {"__exit__", &name_exit}, {"keep_unasked", &name_keep_unasked}, {"look", &name_look},
-    {"end_if_stopped", &name_end_if_stopped}, {"_before_overwriting", &name_before_overwriting},
-    {"_overwrote", &name_overwrote}, {"append", &name_append}, {"module_enter", &name_module_enter},
-    {"module_exit", &name_module_exit},
+    {"_after_uncommon", &name_after_uncommon}, {"__enter__", &name_enter}, {"__exit__", &name_exit},
 };
 
 /* ---- small steps ------------------------------------------------------------------------------------------------ */
 
 static int ask(PyObject *function) { return is_true(PyObject_CallNoArgs(function)); }
 static int ask_of(PyObject *function, PyObject *tensor) { return is_true(PyObject_CallOneArg(function, tensor)); }
-
-/* Is what a weak reference refers to this object? */
-static int refers_to(PyObject *reference, PyObject *object)
-{
-#if PY_VERSION_HEX >= 0x030D0000
-    PyObject *referent;
-    if (PyWeakref_GetRef(reference, &referent) <= 0) return 0;
-    Py_DECREF(referent);
-    return referent == object;
-#else
-    return PyWeakref_GET_OBJECT(reference) == object;
-#endif
-}
-
-static int is_plain(PyObject *argument)
-{
-    PyTypeObject *kind = Py_TYPE(argument);
-    if (kind == &PyLong_Type || kind == &PyFloat_Type || kind == &PyBool_Type || argument == Py_None) return 1;
-    return PySet_Contains(PLAIN, (PyObject *)kind);
-}
-
-/* As `all_plain` in containers.py, for a tuple. */
-static int all_plain(PyObject *tuple)
-{
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); i++) {
-        PyObject *member = PyTuple_GET_ITEM(tuple, i);
-        int plain;
-        if (PySlice_Check(member)) {
-            PySliceObject *slice = (PySliceObject *)member;
-            plain = is_plain(slice->start);
-            if (plain > 0) plain = is_plain(slice->stop);
-            if (plain > 0) plain = is_plain(slice->step);
-        } else plain = is_plain(member);
-        if (plain <= 0) return plain;
-    }
-    return 1;
-}
-
-static PyObject *code_of(PyFrameObject *frame) /* borrowed: the frame has it */
-{
-    PyObject *code = (PyObject *)PyFrame_GetCode(frame);
-    Py_DECREF(code);
-    return code;
-}
-
-/* Which instruction of its code a frame is at. */
-static PyObject *instruction_of(PyFrameObject *frame)
-{
-#if PY_VERSION_HEX >= 0x030B0000
-    return PyLong_FromLong(PyFrame_GetLasti(frame));
-#else
-    return PyObject_GetAttrString((PyObject *)frame, "f_lasti");
-#endif
-}
-
-/* The next frame outwards. Takes the reference to this one, gives one to that, or NULL. */
-static PyFrameObject *outer_frame(PyFrameObject *frame)
-{
-    PyFrameObject *outer = PyFrame_GetBack(frame);
-    Py_DECREF(frame);
-    return outer;
-}
 
 /* The frames from this one outwards, up to the enclosing module call: (code, instruction, code, instruction, ...).
  * `of_module`: without those that every call of a module has. */
@@ -575,14 +455,6 @@ done:
     return returned;
 }
 
-static int are_plain_tensors(PyObject *result)
-{
-    if (!PyTuple_Check(result) && !PyList_CheckExact(result)) return 0;
-    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(result); i++)
-        if ((PyObject *)Py_TYPE(PySequence_Fast_GET_ITEM(result, i)) != Tensor) return 0;
-    return PySequence_Fast_GET_SIZE(result) > 0;
-}
-
 /* Record what came of a call; returns what the caller gets. */
 static PyObject *after(TorchCall *call, int telling)
 {
@@ -621,26 +493,6 @@ static PyObject *record_common(TorchCall *call, PyObject *func)
 }
 
 /* ---- which calls are common ------------------------------------------------------------------------------------- */
-
-/* No tensor subclass takes part: the types are those that torch names where there is none. */
-static int no_subclass(PyObject *types)
-{
-    if (!PyTuple_CheckExact(types)) return 0;
-    return PyTuple_GET_SIZE(types) == 0 || (PyTuple_GET_SIZE(types) == 1 && PyTuple_GET_ITEM(types, 0) == Tensor);
-}
-
-/* As `Function.is_on`, but 0 if the function has no switch. */
-static int is_switched_on(PyObject *function, PyObject *args, PyObject *kwargs)
-{
-    PyObject *where = SLOT(function, function_switch);
-    if (where == Py_None) return 0;
-    Py_ssize_t position = PyLong_AsSsize_t(PyTuple_GET_ITEM(where, 0));
-    PyObject *argument = NULL;
-    if (position < PyTuple_GET_SIZE(args)) argument = PyTuple_GET_ITEM(args, position);
-    else if (kwargs != NULL) argument = PyDict_GetItemWithError(kwargs, PyTuple_GET_ITEM(where, 1));
-    if (argument == NULL) return PyErr_Occurred() ? -1 : 0;
-    return PyObject_IsTrue(argument);
-}
 
 static int is_common(PyObject *function, PyObject *identity, PyObject *args, PyObject *kwargs)
 {
@@ -692,7 +544,7 @@ static PyObject *record(PyObject *module, PyObject *const *given, Py_ssize_t cou
         put(tracer, tracer_busy, Py_NewRef(Py_False));
         PyObject *own[] = {call.identity, call.args, call.kwargs, call.stored_args, call.stored_kwargs, call.state,
                            call.overwritten, call.memory, call.result, call.time, call.site};
-        for (size_t i = 0; i < sizeof own / sizeof *own; i++) Py_XDECREF(own[i]);
+        for (size_t i = 0; i < COUNT(own); i++) Py_XDECREF(own[i]);
     }
     Py_XDECREF(empty);
     return returned;
@@ -867,489 +719,24 @@ static PyObject *leave_module(PyObject *self, PyObject *const *given, Py_ssize_t
     return Py_NewRef(result);
 }
 
-/* ---- fastlog: calls of torch functions -------------------------------------------------------------------------- */
+/* ---- what Python gives ------------------------------------------------------------------------------------------ */
 
-/* A call that fastlog's tracer sees. All references are borrowed, but for those in `parents`. */
-typedef struct {
-    PyObject *tracer, *collector, *function, *tally;
-    PyObject *parents; /* the names of the tensors among the arguments; NULL if nobody asks for them */
-    PyObject *target;  /* what it overwrites, or NULL */
-} LightCall;
-
-static int is_looked_at(PyObject *tally) { return SLOT(tally, tally_looked_at) == Py_True; }
-
-/* Add one to a number that an attribute holds. */
-static int one_more(PyObject *object, Py_ssize_t offset)
+static PyObject *configure(PyObject *self, PyObject *args, PyObject *given)
 {
-    PyObject *more = PyLong_FromLong(PyLong_AsLong(SLOT(object, offset)) + 1);
-    if (more == NULL) return -1;
-    put(object, offset, more);
-    return 0;
-}
-
-/* What `LightTracer.known` has of this very tensor; NULL if it has nothing, or if something raised. */
-static PyObject *known_of(PyObject *tracer, PyObject *tensor)
-{
-    PyObject *key = PyLong_FromVoidPtr(tensor);
-    PyObject *entry = key ? PyDict_GetItemWithError(SLOT(tracer, light_known), key) : NULL;
-    Py_XDECREF(key);
-    return entry != NULL && refers_to(PyTuple_GET_ITEM(entry, 0), tensor) ? entry : NULL;
-}
-
-/* A list for a method in Python. */
-static PyObject *parents_of(LightCall *call) { return call->parents ? Py_NewRef(call->parents) : PyList_New(0); }
-
-/* A tensor among the arguments that has no name gets one. The names are the parents. -1 if something raised. */
-static int name_argument(LightCall *call, PyObject *argument)
-{
-    PyObject *kind = (PyObject *)Py_TYPE(argument), *done;
-    if (kind == Parameter) return 0;
-    if (kind == Tensor) {
-        PyObject *entry = known_of(call->tracer, argument), *name;
-        if (entry == NULL && PyErr_Occurred()) return -1;
-        if (entry != NULL) name = Py_NewRef(PyTuple_GET_ITEM(entry, 1));
-        else name = PyObject_CallMethodOneArg(call->tracer, name_first_seen, argument);
-        int failed = name == NULL || (call->parents != NULL && PyList_Append(call->parents, name) < 0);
-        Py_XDECREF(name);
-        return failed ? -1 : 0;
-    }
-    int plain = PyTuple_CheckExact(argument) ? all_plain(argument) : is_plain(argument);
-    if (plain) return plain < 0 ? -1 : 0;
-    PyObject *parents = parents_of(call);
-    if (parents == NULL) return -1;
-    done = PyObject_CallMethodObjArgs(call->tracer, name_note_parents, argument, parents, NULL);
-    Py_DECREF(parents);
-    Py_XDECREF(done);
-    return done == NULL ? -1 : 0;
-}
-
-/* As `_site` in light_tracer.py: the frames from the call out to the first that is the user's. */
-static PyObject *site_of_user(void)
-{
-    PyObject *pairs = PyList_New(0), *code;
-    PyFrameObject *frame = (PyFrameObject *)Py_XNewRef((PyObject *)PyEval_GetFrame());
-    int library = 1;
-    while (pairs != NULL && library && frame != NULL && (code = code_of(frame)) != MODULE_BOUNDARY) {
-        PyObject *instruction = instruction_of(frame);
-        if (instruction == NULL || PyList_Append(pairs, code) < 0 || PyList_Append(pairs, instruction) < 0) library = -1;
-        Py_XDECREF(instruction);
-        if (library > 0) library = is_true(PyObject_CallOneArg(is_library_file, ((PyCodeObject *)code)->co_filename));
-        if (library < 0) Py_CLEAR(pairs);
-        frame = outer_frame(frame);
-    }
-    Py_XDECREF(frame);
-    PyObject *site = pairs ? PyList_AsTuple(pairs) : NULL;
-    Py_XDECREF(pairs);
-    return site;
-}
-
-/* As `facts_of` in records.py: shape, type and device. */
-static PyObject *facts_of(PyObject *tensor)
-{
-    PyObject *shape = get(shape_getter, tensor), *dtype = shape ? get(dtype_getter, tensor) : NULL;
-    PyObject *device = dtype ? get(device_getter, tensor) : NULL;
-    PyObject *facts = device ? PyTuple_Pack(3, shape, dtype, device) : NULL;
-    Py_XDECREF(shape);
-    Py_XDECREF(dtype);
-    Py_XDECREF(device);
-    if (facts != NULL || !PyErr_ExceptionMatches(PyExc_RuntimeError)) return facts;
-    PyErr_Clear(); /* a nested tensor */
-    return PyObject_CallOneArg(facts_in_python, tensor);
-}
-
-/* How a value is called: (tally, number of that type, number of all). It is counted. */
-static PyObject *next_name(LightCall *call)
-{
-    PyObject *tally = call->tally, *total = Py_NewRef(SLOT(call->collector, collector_total)), *name = NULL;
-    if (one_more(call->collector, collector_total) == 0 && one_more(tally, tally_count) == 0)
-        name = PyTuple_Pack(3, tally, SLOT(tally, tally_count), total);
-    Py_DECREF(total);
-    return name;
-}
-
-static PyObject *new_event(PyObject *const *fields)
-{
-    PyObject *event = ((PyTypeObject *)Event)->tp_alloc((PyTypeObject *)Event, 10);
-    for (int i = 0; event != NULL && i < 10; i++) PyTuple_SET_ITEM(event, i, Py_NewRef(fields[i]));
-    return event;
-}
-
-/* As `Collector.next_number`, after `total` values. */
-static PyObject *number_after(PyObject *collector, PyObject *total)
-{
-    return PyLong_FromLong(PyLong_AsLong(total) + PyLong_AsLong(SLOT(collector, collector_module_events)));
-}
-
-/* A rule may select what a call returned: `position` is None if that is this tensor alone. As `LightTracer._look`, if
- * there are no edits. */
-static int look(LightCall *call, PyObject *name, PyObject *position, PyObject *facts, PyObject *result)
-{
-    PyObject *collector = call->collector, *function = call->function, *event = NULL, *done = NULL;
-    PyObject *site = SLOT(function, function_may_be_operator) == Py_True ? site_of_user() : PyTuple_New(0);
-    PyObject *number = site ? number_after(collector, PyTuple_GET_ITEM(name, 2)) : NULL;
-    if (number != NULL) {
-        PyObject *run = SLOT(collector, collector_run), *frame = SLOT(call->tracer, light_frame);
-        event = new_event((PyObject *[]){name_op, number, run, frame, name, position, facts, function, site, call->parents});
-    }
-    if (event != NULL && SLOT(call->tally, tally_kept_unasked) == Py_True) {
-        PyObject *fresh = position == Py_None ? SLOT(function, function_fresh) : Py_False;
-        done = PyObject_CallMethodObjArgs(collector, name_keep_unasked, event, result, fresh, NULL);
-    } else if (event != NULL) done = PyObject_CallMethodObjArgs(collector, name_look, event, result, NULL);
-    Py_XDECREF(site);
-    Py_XDECREF(number);
-    Py_XDECREF(event);
-    Py_XDECREF(done);
-    if (done == NULL || SLOT(collector, collector_stopped) == Py_False) return done == NULL ? -1 : 0;
-    Py_XDECREF(done = PyObject_CallMethodNoArgs(collector, name_end_if_stopped));
-    return done == NULL ? -1 : 0;
-}
-
-/* A call has returned a plain tensor: it gets a name, and is shown to the rules if one may want it. */
-static int see_result(LightCall *call, PyObject *result, PyObject *position)
-{
-    int looked_at = is_looked_at(call->tally), told = looked_at && SLOT(call->tally, tally_kept_unasked) != Py_True;
-    PyObject *name = next_name(call), *reference = name ? PyWeakref_NewRef(result, NULL) : NULL, *entry = NULL;
-    PyObject *facts = !told ? Py_NewRef(Py_None) : reference ? facts_of(result) : NULL;
-    if (reference != NULL && facts != NULL) entry = PyTuple_Pack(3, reference, name, facts);
-    PyObject *key = entry ? PyLong_FromVoidPtr(result) : NULL;
-    int failed = key == NULL || PyDict_SetItem(SLOT(call->tracer, light_known), key, entry) < 0
-                 || (looked_at && look(call, name, position, facts, result) < 0);
-    PyObject *own[] = {name, reference, facts, entry, key};
-    for (size_t i = 0; i < sizeof own / sizeof *own; i++) Py_XDECREF(own[i]);
-    return failed ? -1 : 0;
-}
-
-static int see_each(LightCall *call, PyObject *results)
-{
-    int failed = 0;
-    for (Py_ssize_t i = 0; !failed && i < PySequence_Fast_GET_SIZE(results); i++) {
-        PyObject *position = PyLong_FromSsize_t(i);
-        failed = position == NULL || see_result(call, PySequence_Fast_GET_ITEM(results, i), position) < 0;
-        Py_XDECREF(position);
-    }
-    return failed ? -1 : 0;
-}
-
-/* What a call returned gets names; returns what the caller gets. Takes the reference. */
-static PyObject *see_results(LightCall *call, PyObject *result)
-{
-    int done = 0;
-    if ((PyObject *)Py_TYPE(result) == Tensor) done = see_result(call, result, Py_None);
-    else if (are_plain_tensors(result)) done = see_each(call, result);
-    else if ((done = is_plain(result)) == 0) {
-        PyObject *parents = parents_of(call), *several = NULL;
-        if (parents != NULL)
-            several = PyObject_CallMethodObjArgs(call->tracer, name_made_several, call->function, result, parents, NULL);
-        Py_XDECREF(parents);
-        Py_SETREF(result, several);
-    }
-    if (done < 0) Py_CLEAR(result);
-    return result;
-}
-
-/* What is kept of a tensor gets its own memory before a call overwrites it. */
-static int before_overwriting(LightCall *call)
-{
-    if (call->target == NULL) return 0;
-    int any = PyObject_IsTrue(SLOT(call->collector, collector_kept));
-    if (any <= 0) return any;
-    PyObject *done = PyObject_CallMethodOneArg(call->tracer, name_before_overwriting, call->target);
-    Py_XDECREF(done);
-    return done == NULL ? -1 : 0;
-}
-
-/* A call has overwritten a tensor, but not returned it. */
-static int overwrote(LightCall *call)
-{
-    PyObject *parents = parents_of(call), *done = NULL;
-    if (parents != NULL)
-        done = PyObject_CallMethodObjArgs(call->tracer, name_overwrote, call->function, call->target, parents, NULL);
-    Py_XDECREF(parents);
-    Py_XDECREF(done);
-    return done == NULL ? -1 : 0;
-}
-
-static PyObject *call_and_see(LightCall *call, PyObject *func, PyObject *args, PyObject *kwargs)
-{
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); i++)
-        if (name_argument(call, PyTuple_GET_ITEM(args, i)) < 0) return NULL;
-    put(call->tracer, light_guarded, Py_NewRef(Py_False));
-    put(call->tracer, light_busy, Py_NewRef(Py_True));
-    PyObject *result = before_overwriting(call) < 0 ? NULL : PyObject_Call(func, args, kwargs);
-    if (result != NULL) result = see_results(call, result);
-    if (result != NULL && call->target != NULL && result != call->target && overwrote(call) < 0) Py_CLEAR(result);
-    put(call->tracer, light_busy, Py_NewRef(Py_False));
-    return result;
-}
-
-/* The tally of a function that has been called before, here if that matters; NULL if there is none, or something raised.
- */
-static PyObject *tally_of(PyObject *collector, PyObject *function)
-{
-    PyObject *tally = PyDict_GetItemWithError(SLOT(collector, collector_tallies), function);
-    if (tally != Py_None) return tally;
-    PyObject *site = site_of_user(), *here = site ? PyTuple_Pack(2, function, site) : NULL;
-    tally = here ? PyDict_GetItemWithError(SLOT(collector, collector_tallies_at), here) : NULL;
-    Py_XDECREF(site);
-    Py_XDECREF(here);
-    return tally;
-}
-
-static int are_plain_values(PyObject *kwargs)
-{
-    PyObject *name, *argument;
-    Py_ssize_t at = 0;
-    int plain = 1;
-    while (plain > 0 && kwargs != NULL && PyDict_Next(kwargs, &at, &name, &argument)) plain = is_plain(argument);
-    return plain;
-}
-
-/* What a call of such a function overwrites: its first argument if that is a plain tensor, otherwise nothing. */
-static PyObject *target_of(PyObject *function, PyObject *args)
-{
-    if (SLOT(function, function_in_place) != Py_True || PyTuple_GET_SIZE(args) == 0) return NULL;
-    PyObject *first = PyTuple_GET_ITEM(args, 0);
-    return (PyObject *)Py_TYPE(first) == Tensor ? first : NULL;
-}
-
-/* The tally of a call that is observed here; NULL if Python observes it, or if something raised. */
-static PyObject *tally_of_common(PyObject *tracer, PyObject *function, PyObject *args, PyObject *kwargs)
-{
-    PyObject *collector = SLOT(tracer, light_collector);
-    if (SLOT(collector, collector_stopped) != Py_False) return NULL;
-    if (SLOT(function, function_simple) != Py_True && (kwargs != NULL || target_of(function, args) == NULL)) return NULL;
-    if (is_switched_on(function, args, kwargs) || are_plain_values(kwargs) <= 0) return NULL;
-    PyObject *tally = tally_of(collector, function);
-    return tally != NULL && is_looked_at(tally) && SLOT(tracer, light_edits) != Py_None ? NULL : tally;
-}
-
-/* LightTracer.__torch_function__(func, types, args=(), kwargs=None) */
-static PyObject *observe(PyObject *self, PyObject *const *given, Py_ssize_t size)
-{
-    if (size < 3 || size > 5) {
-        PyErr_SetString(PyExc_TypeError, "__torch_function__ takes func, types, args and kwargs");
-        return NULL;
-    }
-    PyObject *tracer = given[0], *func = given[1], *kwargs = size > 4 && given[4] != Py_None ? given[4] : NULL;
-    PyObject *tally = NULL, *function = PyDict_GetItemWithError(KNOWN, func);
-    if (function != NULL && size > 3 && PyTuple_CheckExact(given[3]) && no_subclass(given[2])
-        && SLOT(tracer, light_others) == Py_False && (kwargs == NULL || PyDict_CheckExact(kwargs))) {
-        if (SLOT(function, function_is_metadata_query) == Py_True) return PyObject_Call(func, given[3], kwargs);
-        tally = tally_of_common(tracer, function, given[3], kwargs);
-    }
-    if (PyErr_Occurred()) return NULL;
-    if (tally == NULL) {
-        PyObject *all[] = {tracer, func, given[2], size > 3 ? given[3] : NULL, kwargs ? kwargs : Py_None};
-        return PyObject_Vectorcall(observe_in_python, all, size > 3 ? 5 : 3, NULL);
-    }
-    LightCall call = {tracer, SLOT(tracer, light_collector), function, tally, NULL, target_of(function, given[3])};
-    if (is_looked_at(tally) && (call.parents = PyList_New(0)) == NULL) return NULL;
-    Py_INCREF(call.collector);
-    Py_INCREF(tally);
-    PyObject *result = call_and_see(&call, func, given[3], kwargs);
-    Py_DECREF(tally);
-    Py_DECREF(call.collector);
-    Py_XDECREF(call.parents);
-    return result;
-}
-
-/* ---- fastlog: calls of modules ---------------------------------------------------------------------------------- */
-
-/* May a module call begin or end here, with this tensor? Only its event is remembered then, if events are at all:
- * `facts` are those of the tensor, or NULL. -1 if something raised. */
-static int passes_by(PyObject *tracer, Py_ssize_t module, PyObject *tensor, PyObject **facts)
-{
-    PyObject *asked = PyList_GetItem(SLOT(tracer, light_asked), module), *collector = SLOT(tracer, light_collector);
-    if (asked != Py_False) return asked == NULL ? -1 : 0;
-    if (SLOT(collector, collector_history) == Py_None) return 1;
-    if (SLOT(collector, collector_stopped) != Py_False || tensor == NULL) return 0;
-    PyObject *entry = known_of(tracer, tensor);
-    if (entry == NULL || PyTuple_GET_ITEM(entry, 2) == Py_None) return PyErr_Occurred() ? -1 : 0;
-    *facts = PyTuple_GET_ITEM(entry, 2);
-    return 1;
-}
-
-/* As `LightTracer._pass_by`. */
-static int pass_by(PyObject *collector, PyObject *kind, PyObject *frame, PyObject *facts)
-{
-    PyObject *events = NULL, *nothing = NULL, *event = NULL, *done = NULL;
-    if (facts == NULL) return one_more(collector, collector_module_events);
-    PyObject *number = number_after(collector, SLOT(collector, collector_total)), *run = SLOT(collector, collector_run);
-    if (number != NULL && one_more(collector, collector_module_events) == 0) nothing = PyTuple_New(0);
-    if (nothing != NULL)
-        event = new_event((PyObject *[]){kind, number, run, frame, Py_None, Py_None, facts, Py_None, nothing, nothing});
-    if (event != NULL) events = SLOT(SLOT(collector, collector_history), history_events);
-    if (events != NULL) done = PyObject_CallMethodOneArg(events, name_append, event);
-    Py_XDECREF(number);
-    Py_XDECREF(nothing);
-    Py_XDECREF(event);
-    Py_XDECREF(done);
-    return done == NULL ? -1 : 0;
-}
-
-/* One more call of a module, inside the running one. */
-static PyObject *new_frame(PyObject *tracer, Py_ssize_t module)
-{
-    PyObject *counts = SLOT(tracer, light_call_counts), *about = PyList_GetItem(SLOT(tracer, light_about), module);
-    PyObject *before = about ? PyList_GetItem(counts, module) : NULL;
-    PyObject *count = before ? PyLong_FromLong(PyLong_AsLong(before) + 1) : NULL;
-    PyObject *frame = count ? ((PyTypeObject *)Frame)->tp_alloc((PyTypeObject *)Frame, 5) : NULL;
-    if (frame != NULL) {
-        for (int i = 0; i < 3; i++) PyTuple_SET_ITEM(frame, i, Py_NewRef(PyTuple_GET_ITEM(about, i)));
-        PyTuple_SET_ITEM(frame, 3, Py_NewRef(count));
-        PyTuple_SET_ITEM(frame, 4, Py_NewRef(SLOT(tracer, light_frame)));
-        PyList_SetItem(counts, module, Py_NewRef(count));
-    }
-    Py_XDECREF(count);
-    return frame;
-}
-
-/* LightTracer.enter_module(module, is_forward, args, kwargs) */
-static PyObject *enter_observed(PyObject *self, PyObject *const *given, Py_ssize_t count)
-{
-    if (count != 5) {
-        PyErr_SetString(PyExc_TypeError, "enter_module takes module, is_forward, args and kwargs");
-        return NULL;
-    }
-    PyObject *tracer = given[0], *args = given[3], *kwargs = given[4], *facts = NULL, *number = NULL;
-    if (SLOT(tracer, light_frame) != Py_None && SLOT(tracer, light_forward_due) == Py_None) {
-        PyObject *key = PyLong_FromVoidPtr(given[1]);
-        number = key ? PyDict_GetItemWithError(SLOT(tracer, light_module_numbers), key) : NULL;
-        Py_XDECREF(key);
-    }
-    int alone = PyTuple_CheckExact(args) && PyTuple_GET_SIZE(args) == 1 && PyDict_GET_SIZE(kwargs) == 0;
-    Py_ssize_t module = number ? PyLong_AsSsize_t(number) : 0;
-    int simply = number ? passes_by(tracer, module, alone ? PyTuple_GET_ITEM(args, 0) : NULL, &facts) : 0;
-    if (PyErr_Occurred()) return NULL;
-    if (!simply) return PyObject_Vectorcall(enter_observed_in_python, given, 5, NULL);
-    PyObject *frame = new_frame(tracer, module);
-    if (frame == NULL || pass_by(SLOT(tracer, light_collector), name_module_enter, frame, facts) < 0) {
-        Py_XDECREF(frame);
-        return NULL;
-    }
-    put(tracer, light_frame, Py_NewRef(frame));
-    put(tracer, light_forward_due, Py_NewRef(given[2] == Py_True ? Py_None : number));
-    return frame;
-}
-
-/* LightTracer.leave_module(call, result) */
-static PyObject *leave_observed(PyObject *self, PyObject *const *given, Py_ssize_t count)
-{
-    if (count != 3) {
-        PyErr_SetString(PyExc_TypeError, "leave_module takes call and result");
-        return NULL;
-    }
-    PyObject *tracer = given[0], *frame = given[1], *result = given[2], *facts = NULL;
-    PyObject *parent = PyTuple_GET_ITEM(frame, 4);
-    int simply = parent != Py_None && SLOT(tracer, light_edits) == Py_None;
-    if (simply) simply = passes_by(tracer, PyLong_AsSsize_t(PyTuple_GET_ITEM(frame, 0)), result, &facts);
-    if (simply < 0 || PyErr_Occurred()) return NULL;
-    if (!simply) return PyObject_Vectorcall(leave_observed_in_python, given, 3, NULL);
-    if (pass_by(SLOT(tracer, light_collector), name_module_exit, frame, facts) < 0) return NULL;
-    put(tracer, light_forward_due, Py_NewRef(Py_None));
-    put(tracer, light_frame, Py_NewRef(parent));
-    return Py_NewRef(result);
-}
-
-/* ---- the module ------------------------------------------------------------------------------------------------- */
-
-/* Where an attribute of a class's `__slots__` lies in its objects; -1 if it is none. */
-static Py_ssize_t offset_of(PyObject *owner, const char *name)
-{
-    PyObject *descriptor = PyObject_GetAttrString(owner, name);
-    if (descriptor == NULL) return -1;
-    if (!Py_IS_TYPE(descriptor, &PyMemberDescr_Type)) {
-        PyErr_Format(PyExc_TypeError, "%R is not a slot of %R", descriptor, owner);
-        Py_DECREF(descriptor);
-        return -1;
-    }
-    Py_ssize_t offset = ((PyMemberDescrObject *)descriptor)->d_member->offset;
-    Py_DECREF(descriptor);
-    return offset;
-}
-
-static PyObject *given_as(const char *name, PyObject *given)
-{
-    PyObject *object = given ? PyDict_GetItemString(given, name) : NULL;
-    if (object == NULL) PyErr_Format(PyExc_TypeError, "%s is missing", name);
-    return object;
-}
-
-int take_objects(const Given *objects, size_t many, PyObject *given)
-{
-    for (size_t i = 0; i < many; i++) {
-        PyObject *object = given_as(objects[i].name, given);
-        if (object == NULL) return -1;
-        Py_XSETREF(*objects[i].place, Py_NewRef(object));
-    }
-    return 0;
-}
-
-int are_getters(PyObject **const *getters, size_t many)
-{
-    for (size_t i = 0; i < many; i++)
-        if (!Py_IS_TYPE(*getters[i], &PyGetSetDescr_Type)) {
-            PyErr_Format(PyExc_TypeError, "%R is no getter", *getters[i]);
-            return -1;
-        }
-    return 0;
-}
-
-int find_slots(const Slot *slots, size_t many, PyObject *given)
-{
-    for (size_t i = 0; i < many; i++) {
-        PyObject *owner = given_as(slots[i].owner, given);
-        if (owner == NULL || (*slots[i].offset = offset_of(owner, slots[i].name)) < 0) return -1;
-    }
-    return 0;
-}
-
-static PyObject *configure(PyObject *module, PyObject *args, PyObject *given)
-{
-    PyObject **getters[] = {&version_getter, &requires_grad_getter, &is_quantized_getter, &is_cpu_getter, &is_cuda_getter};
+    PyObject **getters[] = {&version_getter, &is_quantized_getter, &is_cpu_getter, &is_cuda_getter};
     if (take_objects(OBJECTS, COUNT(OBJECTS), given) < 0 || are_getters(getters, COUNT(getters)) < 0) return NULL;
-    if (find_slots(SLOTS, COUNT(SLOTS), given) < 0) return NULL;
+    if (find_slots(SLOTS, COUNT(SLOTS), given) < 0 || make_words(NAMES, COUNT(NAMES)) < 0) return NULL;
     Py_RETURN_NONE;
 }
 
-static PyObject *configure_fastlog(PyObject *module, PyObject *args, PyObject *given)
-{
-    PyObject **getters[] = {&shape_getter, &dtype_getter, &device_getter};
-    if (take_objects(OBJECTS_OF_FASTLOG, COUNT(OBJECTS_OF_FASTLOG), given) < 0) return NULL;
-    if (are_getters(getters, COUNT(getters)) < 0) return NULL;
-    if (find_slots(SLOTS_OF_FASTLOG, COUNT(SLOTS_OF_FASTLOG), given) < 0) return NULL;
-    Py_RETURN_NONE;
-}
-
-static PyMethodDef FUNCTIONS[] = {
-    {"configure", (PyCFunction)(void (*)(void))configure, METH_VARARGS | METH_KEYWORDS, "What is to be used."},
-    {"configure_fastlog", (PyCFunction)(void (*)(void))configure_fastlog, METH_VARARGS | METH_KEYWORDS, "The same."},
+PyMethodDef RECORDING[] = {
+    {"configure", NAMED(configure), "What is to be used for recording."},
     {NULL},
 };
 
-/* Methods of the class that they are put into. */
-static PyMethodDef METHODS[] = {
-    {"__torch_function__", (PyCFunction)(void (*)(void))record, METH_FASTCALL, "Record a torch call."},
-    {"enter_module", (PyCFunction)(void (*)(void))enter_module, METH_FASTCALL, "A module call begins."},
-    {"leave_module", (PyCFunction)(void (*)(void))leave_module, METH_FASTCALL, "A module call has returned."},
-    {"observe", (PyCFunction)(void (*)(void))observe, METH_FASTCALL, "Observe a torch call."},
-    {"enter_observed", (PyCFunction)(void (*)(void))enter_observed, METH_FASTCALL, "A module call begins."},
-    {"leave_observed", (PyCFunction)(void (*)(void))leave_observed, METH_FASTCALL, "A module call has returned."},
+PyMethodDef RECORDING_METHODS[] = {
+    {"__torch_function__", FAST(record), "Record a torch call."},
+    {"enter_module", FAST(enter_module), "A module call begins."},
+    {"leave_module", FAST(leave_module), "A module call has returned."},
+    {NULL},
 };
-
-static struct PyModuleDef DEFINITION = {PyModuleDef_HEAD_INIT, "_hot", "The hot path of a capture.", -1, FUNCTIONS};
-
-PyMODINIT_FUNC PyInit__hot(void)
-{
-    for (size_t i = 0; i < sizeof NAMES / sizeof *NAMES; i++)
-        if ((*NAMES[i].place = PyUnicode_InternFromString(NAMES[i].text)) == NULL) return NULL;
-    PyObject *module = PyModule_Create(&DEFINITION);
-    if (module != NULL && PyModule_AddFunctions(module, PREPARING) < 0) Py_CLEAR(module);
-    for (size_t i = 0; module != NULL && i < sizeof METHODS / sizeof *METHODS; i++) {
-        PyObject *function = PyCFunction_New(&METHODS[i], NULL), *method = function ? PyInstanceMethod_New(function) : NULL;
-        if (method == NULL || PyModule_AddObjectRef(module, METHODS[i].ml_name, method) < 0) Py_CLEAR(module);
-        Py_XDECREF(function);
-        Py_XDECREF(method);
-    }
-    return module;
-}

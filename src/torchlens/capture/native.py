@@ -59,29 +59,35 @@ def _compiled() -> Any:
     if (*slots, len(ModuleInfo._fields), len(TensorInfo._fields), Call._fields) != _FILLED:
         return None
     try:
+        hot.configure_shared(
+            Tensor=Tensor,
+            Parameter=Parameter,
+            Value=Value,
+            Function=Function,
+            KNOWN=KNOWN,
+            PLAIN=PLAIN,
+            MODULE_BOUNDARY=MODULE_BOUNDARY,
+            shape_getter=Tensor.shape,
+            dtype_getter=Tensor.dtype,
+            device_getter=Tensor.device,
+            requires_grad_getter=Tensor.requires_grad,
+        )
         hot.configure(
             record_in_python=vars(Tracer)["__torch_function__"],
             enter_in_python=vars(Tracer)["enter_module"],
             leave_in_python=vars(Tracer)["leave_module"],
-            Tensor=Tensor,
-            Parameter=Parameter,
-            Function=Function,
             Tracer=Tracer,
             Identity=Identity,
-            Value=Value,
             Call=Call,
             ModuleCall=ModuleCall,
             MODULE_CALL=MODULE_CALL,
             MODULE_CALL_INSIDE=MODULE_CALL_INSIDE,
-            KNOWN=KNOWN,
-            PLAIN=PLAIN,
             NO_KWARGS=NO_KWARGS,
             NO_STATE=NO_STATE,
             WITH_GRAD=WITH_GRAD,
             INFERENCE=INFERENCE,
             UNVERSIONED=UNVERSIONED,
             UNKNOWN=UNKNOWN,
-            MODULE_BOUNDARY=MODULE_BOUNDARY,
             no_torch_function=no_torch_function,
             is_grad_enabled=is_grad_enabled,
             is_inference_mode_enabled=is_inference_mode_enabled,
@@ -98,7 +104,6 @@ def _compiled() -> Any:
             is_neg=Tensor.is_neg,
             perf_counter_ns=perf_counter_ns,
             version_getter=Tensor._version,
-            requires_grad_getter=Tensor.requires_grad,
             is_quantized_getter=Tensor.is_quantized,
             is_cpu_getter=Tensor.is_cpu,
             is_cuda_getter=Tensor.is_cuda,
@@ -108,9 +113,6 @@ def _compiled() -> Any:
             tensors_of_in_python=describe._tensors_of,
             add_stand_in=modules._add_stand_in,
             class_names=describe.class_names,
-            Tensor=Tensor,
-            Parameter=Parameter,
-            Value=Value,
             ModuleInfo=ModuleInfo,
             TensorInfo=TensorInfo,
             StandIn=modules.StandIn,
@@ -119,10 +121,6 @@ def _compiled() -> Any:
             FORWARD=modules._FORWARD,
             WITH_HOOKS=modules._WITH_HOOKS,
             NOBODY=modules._NOBODY,
-            shape_getter=Tensor.shape,
-            dtype_getter=Tensor.dtype,
-            device_getter=Tensor.device,
-            requires_grad_getter=Tensor.requires_grad,
         )
     except (AttributeError, TypeError):
         return None
@@ -147,14 +145,14 @@ def use_if_wanted() -> None:
 
 
 def take_part(tracer: type, Event: Any, Frame: Any, **others: Any) -> None:
-    """Let hot.c observe common calls for fastlog's tracer, unless this torch or its records are new to it."""
+    """Let observe.c see common calls for fastlog's tracer, unless this torch or its records are new to it."""
     if not is_compiled or (len(Event._fields), len(Frame._fields)) != _OBSERVED:
         return
     own = vars(tracer)
     call, enter, leave = own["__torch_function__"], own["enter_module"], own["leave_module"]
     try:
         in_c = _hot.observe, _hot.enter_observed, _hot.leave_observed
-        _hot.configure_fastlog(
+        _hot.configure_observing(
             observe_in_python=call,
             enter_observed_in_python=enter,
             leave_observed_in_python=leave,
@@ -163,9 +161,6 @@ def take_part(tracer: type, Event: Any, Frame: Any, **others: Any) -> None:
             Frame=Frame,
             Function=Function,
             facts_in_python=facts_of,
-            shape_getter=Tensor.shape,
-            dtype_getter=Tensor.dtype,
-            device_getter=Tensor.device,
             **others,
         )
     except (AttributeError, TypeError):

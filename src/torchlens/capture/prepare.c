@@ -3,32 +3,29 @@
  * Each function does what the one of the same name in Python does, to which it hands what is not common: modules that
  * were compiled or scripted, tensors of classes of their own. A small model runs in the time that this takes in Python.
  */
-#include "slots.h"
+#include "shared.h"
 
 static PyObject *modules_under_in_python, *tensors_of_in_python, *add_stand_in, *class_names;
-static PyObject *Tensor, *Parameter, *Value, *ModuleInfo, *TensorInfo, *StandIn;
+static PyObject *ModuleInfo, *TensorInfo, *StandIn;
 static PyObject *COMPILER, *HOOKS, *FORWARD, *WITH_HOOKS, *NOBODY;
-static PyObject *shape_getter, *dtype_getter, *device_getter, *requires_grad_getter;
-static PyObject *name_modules, *name_training, *param, *empty, *dot, *minus_one; /* made once */
 
 static const Given OBJECTS[] = {
     OBJECT(modules_under_in_python), OBJECT(tensors_of_in_python), OBJECT(add_stand_in), OBJECT(class_names),
-    OBJECT(Tensor), OBJECT(Parameter), OBJECT(Value), OBJECT(ModuleInfo), OBJECT(TensorInfo), OBJECT(StandIn),
+    OBJECT(ModuleInfo), OBJECT(TensorInfo), OBJECT(StandIn),
     OBJECT(COMPILER), OBJECT(HOOKS), OBJECT(FORWARD), OBJECT(WITH_HOOKS), OBJECT(NOBODY),
-    OBJECT(shape_getter), OBJECT(dtype_getter), OBJECT(device_getter), OBJECT(requires_grad_getter),
 };
 
-static Py_ssize_t value_index, value_role, value_call, value_position, value_address, value_transformed, value_grad_fn;
-static Py_ssize_t value_facts, value_kept;
 static Py_ssize_t stand_in_attributes, stand_in_before, stand_in_called, stand_in_name;
 
 static const Slot SLOTS[] = {
-    {"Value", "index", &value_index}, {"Value", "role", &value_role}, {"Value", "call", &value_call},
-    {"Value", "position", &value_position}, {"Value", "address", &value_address},
-    {"Value", "transformed", &value_transformed}, {"Value", "grad_fn", &value_grad_fn},
-    {"Value", "_facts", &value_facts}, {"Value", "kept", &value_kept},
     {"StandIn", "attributes", &stand_in_attributes}, {"StandIn", "before", &stand_in_before},
     {"StandIn", "called", &stand_in_called}, {"StandIn", "name", &stand_in_name},
+};
+
+static PyObject *minus_one, *name_modules, *name_training, *param, *empty, *dot;
+
+static const Word WORDS[] = {
+    {"_modules", &name_modules}, {"training", &name_training}, {"param", &param}, {"", &empty}, {".", &dot},
 };
 
 static PyObject *new_object(PyObject *kind, Py_ssize_t size)
@@ -382,27 +379,15 @@ static PyObject *retire_stand_ins(PyObject *self, PyObject *const *given, Py_ssi
 
 static PyObject *configure_preparing(PyObject *self, PyObject *args, PyObject *given)
 {
-    PyObject **getters[] = {&shape_getter, &dtype_getter, &device_getter, &requires_grad_getter};
-    if (take_objects(OBJECTS, COUNT(OBJECTS), given) < 0 || are_getters(getters, COUNT(getters)) < 0) return NULL;
-    if (find_slots(SLOTS, COUNT(SLOTS), given) < 0) return NULL;
-    static const struct { const char *text; PyObject **place; } WORDS[] = {
-        {"_modules", &name_modules}, {"training", &name_training}, {"param", &param}, {"", &empty}, {".", &dot},
-    };
-    for (size_t i = 0; i < COUNT(WORDS); i++) {
-        PyObject *word = PyUnicode_InternFromString(WORDS[i].text);
-        if (word == NULL) return NULL;
-        Py_XSETREF(*WORDS[i].place, word);
-    }
+    if (take_objects(OBJECTS, COUNT(OBJECTS), given) < 0 || find_slots(SLOTS, COUNT(SLOTS), given) < 0) return NULL;
     PyObject *number = PyLong_FromLong(-1);
-    if (number == NULL) return NULL;
+    if (number == NULL || make_words(WORDS, COUNT(WORDS)) < 0) return NULL;
     Py_XSETREF(minus_one, number);
     Py_RETURN_NONE;
 }
 
-#define FAST(function) (PyCFunction)(void (*)(void))function, METH_FASTCALL
-
 PyMethodDef PREPARING[] = {
-    {"configure_preparing", (PyCFunction)(void (*)(void))configure_preparing, METH_VARARGS | METH_KEYWORDS, "As above."},
+    {"configure_preparing", NAMED(configure_preparing), "What is to be used for preparing."},
     {"_modules_under", modules_under, METH_O, "The modules of a model with their addresses."},
     {"_each_module", each_module, METH_O, "Modules, each once, and what is known of them."},
     {"_tensors_of", FAST(tensors_of), "The tensors of modules, and what is known of them."},
