@@ -31,7 +31,7 @@ static const Given OBJECTS[] = {
 
 static Py_ssize_t tracer_busy, tracer_others, tracer_identity, tracer_calls, tracer_values, tracer_module_call;
 static Py_ssize_t tracer_last, tracer_told_calls, tracer_observers, tracer_module_calls, tracer_module_numbers;
-static Py_ssize_t tracer_call_counts, tracer_forward_due;
+static Py_ssize_t tracer_call_counts, tracer_forward_due, tracer_sites;
 static Py_ssize_t module_module, module_number, module_parent, module_site, module_start, module_stop, module_entered;
 static Py_ssize_t module_exited;
 static Py_ssize_t identity_live, identity_bound, identity_unwritten_params, identity_foreign, identity_shared;
@@ -44,6 +44,7 @@ static const Slot SLOTS[] = {
     {"Tracer", "_told_calls", &tracer_told_calls}, {"Tracer", "observers", &tracer_observers},
     {"Tracer", "module_calls", &tracer_module_calls}, {"Tracer", "module_numbers", &tracer_module_numbers},
     {"Tracer", "call_counts", &tracer_call_counts}, {"Tracer", "forward_due", &tracer_forward_due},
+    {"Tracer", "sites", &tracer_sites},
     {"ModuleCall", "module", &module_module}, {"ModuleCall", "number", &module_number},
     {"ModuleCall", "parent", &module_parent}, {"ModuleCall", "site", &module_site},
     {"ModuleCall", "start", &module_start}, {"ModuleCall", "stop", &module_stop},
@@ -71,35 +72,80 @@ static const Word NAMES[] = {
 static int ask(PyObject *function) { return is_true(PyObject_CallNoArgs(function)); }
 static int ask_of(PyObject *function, PyObject *tensor) { return is_true(PyObject_CallOneArg(function, tensor)); }
 
-/* The frames from this one outwards, up to the enclosing module call: (code, instruction, code, instruction, ...).
- * `of_module`: without those that every call of a module has. */
-static PyObject *site_from(PyFrameObject *innermost, int of_module)
+/* The frames from this one outwards, up to the enclosing module call: code and instruction of each. `of_module`: without
+ * those that every call of a module has. Returns how many there are, and fills in the first `room` of them. */
+typedef struct { PyObject *code; long instruction; } Place; /* the code is borrowed: its frame runs */
+
+static Py_ssize_t places_from(PyFrameObject *innermost, int of_module, Place *places, Py_ssize_t room)
 {
-    PyObject *pairs = NULL;
-    for (int counting = 1; counting >= 0; counting--) { /* first how many there are, then which */
-        PyFrameObject *frame = (PyFrameObject *)Py_XNewRef((PyObject *)innermost);
-        Py_ssize_t at = 0;
-        for (PyObject *code; frame != NULL && (code = code_of(frame)) != MODULE_BOUNDARY; frame = outer_frame(frame)) {
-            if (of_module && (code == MODULE_CALL || code == MODULE_CALL_INSIDE)) continue;
-            if (!counting) {
-                PyObject *instruction = instruction_of(frame);
-                if (instruction == NULL) {
-                    Py_DECREF(frame);
-                    Py_DECREF(pairs);
-                    return NULL;
-                }
-                PyTuple_SET_ITEM(pairs, at, Py_NewRef(code));
-                PyTuple_SET_ITEM(pairs, at + 1, instruction);
-            }
-            at += 2;
-        }
-        Py_XDECREF(frame);
-        if (counting && (pairs = PyTuple_New(at)) == NULL) return NULL;
+    PyFrameObject *frame = (PyFrameObject *)Py_XNewRef((PyObject *)innermost);
+    Py_ssize_t count = 0;
+    for (PyObject *code; frame != NULL && (code = code_of(frame)) != MODULE_BOUNDARY; frame = outer_frame(frame)) {
+        if (of_module && (code == MODULE_CALL || code == MODULE_CALL_INSIDE)) continue;
+        if (count < room) places[count] = (Place){code, instruction_of(frame)};
+        count++;
     }
-    return pairs;
+    Py_XDECREF(frame);
+    return count;
 }
 
-static PyObject *call_site(void) { return site_from(PyEval_GetFrame(), 0); }
+static PyObject *new_site(const Place *places, Py_ssize_t count)
+{
+    PyObject *site = PyTuple_New(2 * count);
+    for (Py_ssize_t i = 0; site != NULL && i < count; i++) {
+        PyObject *instruction = PyLong_FromLong(places[i].instruction);
+        PyTuple_SET_ITEM(site, 2 * i, Py_NewRef(places[i].code));
+        if (instruction == NULL) Py_CLEAR(site);
+        else PyTuple_SET_ITEM(site, 2 * i + 1, instruction);
+    }
+    return site;
+}
+
+static int is_site(PyObject *site, const Place *places, Py_ssize_t count)
+{
+    if (PyTuple_GET_SIZE(site) != 2 * count) return 0;
+    for (Py_ssize_t i = 0; i < count; i++)
+        if (PyTuple_GET_ITEM(site, 2 * i) != places[i].code
+            || PyLong_AsLong(PyTuple_GET_ITEM(site, 2 * i + 1)) != places[i].instruction) return 0;
+    return 1;
+}
+
+/* (code, instruction, code, instruction, ...): of calls in a loop the same object each time, if there are not many. */
+static PyObject *site_from(PyObject *tracer, PyFrameObject *innermost, int of_module)
+{
+    enum { FEW = 16 };
+    Place few[FEW], *places = few;
+    Py_ssize_t count = places_from(innermost, of_module, few, FEW);
+    if (count > FEW) {
+        if ((places = PyMem_New(Place, count)) == NULL) return PyErr_NoMemory();
+        places_from(innermost, of_module, places, count);
+        PyObject *site = new_site(places, count);
+        PyMem_Free(places);
+        return site;
+    }
+    size_t hash = 0;
+    for (Py_ssize_t i = 0; i < count; i++) hash = hash * 1000003 + ((size_t)places[i].code >> 4) + places[i].instruction;
+    PyObject *key = PyLong_FromSize_t(hash), *sites = SLOT(tracer, tracer_sites);
+    PyObject *site = key ? PyDict_GetItemWithError(sites, key) : NULL;
+    if (site != NULL && is_site(site, places, count)) Py_INCREF(site);
+    else if (PyErr_Occurred()) site = NULL;
+    else if ((site = new_site(places, count)) != NULL && PyDict_SetItem(sites, key, site) < 0) Py_CLEAR(site);
+    Py_XDECREF(key);
+    return site;
+}
+
+static PyObject *call_site(PyObject *tracer) { return site_from(tracer, PyEval_GetFrame(), 0); }
+
+/* A number of a call: the object that the value with this index has already, where it has. */
+static PyObject *number_of(PyObject *tracer, Py_ssize_t number)
+{
+    PyObject *values = SLOT(tracer, tracer_values);
+    if (number < PyList_GET_SIZE(values)) {
+        PyObject *index = SLOT(PyList_GET_ITEM(values, number), value_index);
+        if (PyLong_AsSsize_t(index) == number) return Py_NewRef(index);
+    }
+    return PyLong_FromSsize_t(number);
+}
 
 /* Nanoseconds, as `time.perf_counter_ns` counts them; -1 if something was raised. */
 static long long now(void)
@@ -266,7 +312,7 @@ static PyObject *new_value(PyObject *tracer, PyObject *identity, PyObject *tenso
     PyObject *value = ((PyTypeObject *)Value)->tp_alloc((PyTypeObject *)Value, 0);
     if (value == NULL) return NULL;
     SLOT(value, value_index) = PyLong_FromSsize_t(PyList_GET_SIZE(values));
-    SLOT(value, value_call) = PyLong_FromSsize_t(PyList_GET_SIZE(SLOT(tracer, tracer_calls)));
+    SLOT(value, value_call) = number_of(tracer, PyList_GET_SIZE(SLOT(tracer, tracer_calls)));
     SLOT(value, value_role) = Py_NewRef(name_op);
     SLOT(value, value_position) = Py_NewRef(Py_None);
     SLOT(value, value_address) = Py_NewRef(Py_None);
@@ -363,7 +409,7 @@ static void note_failure(TorchCall *call)
     PyObject *type, *error, *traceback, *done = NULL;
     PyErr_Fetch(&type, &error, &traceback);
     PyErr_NormalizeException(&type, &error, &traceback);
-    PyObject *site = call_site(), *known = site ? before(call) : NULL;
+    PyObject *site = call_site(call->tracer), *known = site ? before(call) : NULL;
     if (known != NULL)
         done = PyObject_CallMethodObjArgs(
             call->tracer, name_after_failure, call->function, call->args, kwargs_of(call), known, site, NULL);
@@ -395,7 +441,7 @@ static int make(TorchCall *call, PyObject *func)
     }
     long long end = now();
     call->time = end < 0 ? NULL : PyLong_FromLongLong(end - start);
-    return call->time == NULL || (call->site = call_site()) == NULL ? -1 : 0;
+    return call->time == NULL || (call->site = call_site(call->tracer)) == NULL ? -1 : 0;
 }
 
 static int append_record(TorchCall *call, PyObject *outputs)
@@ -602,6 +648,17 @@ static void be_seen_again(Found *found)
     PyErr_Restore(type, error, traceback);
 }
 
+/* A tuple with one value: the one that its call has already, if that is all it returned. Takes the reference. */
+static PyObject *alone(PyObject *tracer, PyObject *values)
+{
+    PyObject *value = PyTuple_GET_ITEM(values, 0), *calls = SLOT(tracer, tracer_calls);
+    Py_ssize_t number = PyLong_AsSsize_t(SLOT(value, value_call));
+    if (number < 0 || number >= PyList_GET_SIZE(calls)) return values;
+    PyObject *outputs = PyTuple_GET_ITEM(PyList_GET_ITEM(calls, number), 3);
+    if (PyTuple_GET_SIZE(outputs) == 1 && PyTuple_GET_ITEM(outputs, 0) == value) Py_SETREF(values, Py_NewRef(outputs));
+    return values;
+}
+
 /* The values of the tensors that a module takes or returns; `named` may be NULL. NULL if not all of these are known
  * tensors and plain objects: then Python's method looks into them. */
 static PyObject *values_of(PyObject *tracer, PyObject *const *things, Py_ssize_t many, PyObject *named)
@@ -616,7 +673,7 @@ static PyObject *values_of(PyObject *tracer, PyObject *const *things, Py_ssize_t
     be_seen_again(&found);
     if (simple <= 0) Py_CLEAR(found.values);
     else if (found.count < PyTuple_GET_SIZE(found.values)) _PyTuple_Resize(&found.values, found.count);
-    return found.values;
+    return found.values != NULL && found.count == 1 ? alone(tracer, found.values) : found.values;
 }
 
 static int are_there_observers(PyObject *tracer)
@@ -626,12 +683,12 @@ static int are_there_observers(PyObject *tracer)
 }
 
 /* The frames around the call of a module, beyond the one of its stand-in, which has called us. */
-static PyObject *site_of_module(void)
+static PyObject *site_of_module(PyObject *tracer)
 {
     PyFrameObject *frame = (PyFrameObject *)Py_XNewRef((PyObject *)PyEval_GetFrame());
     while (frame != NULL && code_of(frame) != MODULE_BOUNDARY) frame = outer_frame(frame);
     if (frame != NULL) frame = outer_frame(frame);
-    PyObject *site = site_from(frame, 1);
+    PyObject *site = site_from(tracer, frame, 1);
     Py_XDECREF(frame);
     return site;
 }
@@ -647,8 +704,8 @@ static PyObject *new_module_call(PyObject *tracer, PyObject *module, PyObject *c
     SLOT(call, module_module) = Py_NewRef(module);
     SLOT(call, module_number) = Py_NewRef(count);
     SLOT(call, module_parent) = Py_NewRef(SLOT(tracer, tracer_module_call));
-    SLOT(call, module_site) = site_of_module();
-    SLOT(call, module_start) = PyLong_FromSsize_t(PyList_GET_SIZE(SLOT(tracer, tracer_calls)));
+    SLOT(call, module_site) = site_of_module(tracer);
+    SLOT(call, module_start) = number_of(tracer, PyList_GET_SIZE(SLOT(tracer, tracer_calls)));
     SLOT(call, module_stop) = Py_XNewRef(SLOT(call, module_start));
     SLOT(call, module_entered) = entered;
     SLOT(call, module_exited) = PyTuple_New(0);
@@ -707,7 +764,7 @@ static PyObject *leave_module(PyObject *self, PyObject *const *given, Py_ssize_t
         if (PyErr_Occurred()) return NULL;
         return PyObject_CallFunctionObjArgs(leave_in_python, tracer, call, result, NULL);
     }
-    PyObject *stop = PyLong_FromSsize_t(PyList_GET_SIZE(SLOT(tracer, tracer_calls)));
+    PyObject *stop = number_of(tracer, PyList_GET_SIZE(SLOT(tracer, tracer_calls)));
     if (stop == NULL) {
         Py_DECREF(exited);
         return NULL;

@@ -109,7 +109,7 @@ static PyObject *site_of_user(void)
     PyFrameObject *frame = (PyFrameObject *)Py_XNewRef((PyObject *)PyEval_GetFrame());
     int library = 1;
     while (pairs != NULL && library && frame != NULL && (code = code_of(frame)) != MODULE_BOUNDARY) {
-        PyObject *instruction = instruction_of(frame);
+        PyObject *instruction = PyLong_FromLong(instruction_of(frame));
         if (instruction == NULL || PyList_Append(pairs, code) < 0 || PyList_Append(pairs, instruction) < 0) library = -1;
         Py_XDECREF(instruction);
         if (library > 0) library = is_true(PyObject_CallOneArg(is_library_file, ((PyCodeObject *)code)->co_filename));

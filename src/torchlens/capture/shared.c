@@ -69,13 +69,16 @@ PyObject *code_of(PyFrameObject *frame) /* borrowed: the frame has it */
     return code;
 }
 
-/* Which instruction of its code a frame is at. */
-PyObject *instruction_of(PyFrameObject *frame)
+/* Where in its code a frame is; as `f_lasti`. */
+long instruction_of(PyFrameObject *frame)
 {
 #if PY_VERSION_HEX >= 0x030B0000
-    return PyLong_FromLong(PyFrame_GetLasti(frame));
+    return PyFrame_GetLasti(frame);
 #else
-    return PyObject_GetAttrString((PyObject *)frame, "f_lasti");
+    PyObject *instruction = PyObject_GetAttrString((PyObject *)frame, "f_lasti");
+    long number = instruction ? PyLong_AsLong(instruction) : -1;
+    Py_XDECREF(instruction);
+    return number;
 #endif
 }
 

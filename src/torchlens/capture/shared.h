@@ -68,7 +68,7 @@ int are_plain_tensors(PyObject *result);
 int no_subclass(PyObject *types);
 int is_switched_on(PyObject *function, PyObject *args, PyObject *kwargs);
 PyObject *code_of(PyFrameObject *frame);
-PyObject *instruction_of(PyFrameObject *frame);
+long instruction_of(PyFrameObject *frame);
 PyFrameObject *outer_frame(PyFrameObject *frame);
 
 /* The functions of the other files, and methods of the classes that they are put into; both end with an empty one. */

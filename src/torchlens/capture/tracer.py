@@ -79,7 +79,7 @@ class Tracer(TorchCalls):
     # What hot.c reads and writes.
     __slots__ = (
         "_told_calls", "call_counts", "calls", "identity", "last", "module_call", "module_calls", "module_numbers",
-        "observers", "values",
+        "observers", "sites", "values",
     )  # fmt: skip
 
     def __init__(
@@ -105,6 +105,7 @@ class Tracer(TorchCalls):
         self.call_counts = [0] * len(modules)
         self.below = False  # recording what was seen at the dispatcher
         self.hidden: Callable[[], Any] = nullcontext  # from dispatch modes of the model's, if it has entered one
+        self.sites: dict[int, Site] = {}  # what hot.c has found so far, so that equal ones are one object
         self.last = UNKNOWN  # the entry in `Identity.live` of what the last torch call returned, if it is known
 
     def prepare(self) -> None:
@@ -115,6 +116,7 @@ class Tracer(TorchCalls):
     def close(self) -> None:
         """Let go of everything but the trace."""
         del self.identity
+        self.sites.clear()
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
