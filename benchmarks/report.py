@@ -76,18 +76,23 @@ FLOOR_OF_PYTHON = """\
 ## What stands between a log and its floor
 
 On models of small operations a log costs instructions, not memory; `make bench-gate` counts them, and gate.json has
-the figures. A capture records the common call in C (`capture/hot.c`): of what it costs in a chain half is spent by
-torch, which looks the handler up by its name and collects the types of the arguments (*does nothing*, in the table
-above). A quarter is the lazy copy, the rest the questions to the tensor (its version, its device, its storage if it
-is a view) and to torch (grad mode, autocast, inference mode), and the records. On top of that, in the small
-transformer, comes a fifth of the capture that is paid once for a run, most of it in Python: each module gets a stand-
-in and each parameter is described.
+the figures. A capture records the common call in C (`capture/hot.c`): of what it costs in a chain more than half is
+spent by torch, which looks the handler up by its name and collects the types of the arguments (*does nothing*, in the
+table above). A quarter is the lazy copy, the rest the questions to the tensor (its version, its device, its storage
+if it is a view) and to torch (grad mode, autocast, inference mode), and the records.
+
+In the small transformer, whose 300 operations lie in 97 modules with 144 parameters, a capture takes 12.4 million
+instructions more than the plain forward's 8.6: torch's interception 2.9, calls of modules and records 4.0 (1.0 of it
+lazy copies), and 5.5 once for a run, before and after it. Modules and parameters are described and stand-ins put in C
+(`capture/prepare.c`); what is left is to note the states of the random generators, to put some forty stand-ins for what
+no mode sees and to take them away, to look for references that the user holds, and the garbage collector. The small
+ResNet costs more because it has 66 buffers, which are checked and recorded in Python one by one.
 
 The passes over the graph work on arrays, which is quick where there are many operations; for a few hundred of them
 the calls of NumPy themselves weigh. A print shows at most two hundred lines; making these is most of its cost. So the
 small transformer stays above the goals of 2.5 for a full log, 2.0 for the capture and 1.5 for a Recorder that keeps
-one kind: what torch takes to call a handler that does nothing leaves half of a plain forward for the capture, and
-next to nothing for the Recorder.
+one kind. To hold all values is 1.7 by itself, with nothing known of them; and torch's call of a handler that does
+nothing leaves next to nothing for the Recorder.
 """
 
 
