@@ -1,6 +1,6 @@
 """What logging costs, in numbers: ours and other tools' against the plain forward. Writes benchmarks/results.md.
 
-python -m benchmarks                          all that was not measured before; a quarter of an hour if nothing was
+python -m benchmarks                          all that was not measured before; twenty minutes if nothing was
 python -m benchmarks --fresh                  forget what was measured before
 python -m benchmarks --quick                  a few models, two or three minutes; results.md stays as it is
 python -m benchmarks --again --models GPT-2   measure some of it again; `--peers nnsight`, `--peers none`, `--questions`
