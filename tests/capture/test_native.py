@@ -207,6 +207,37 @@ def test_copies_lie_in_memory_as_what_was_copied() -> None:
     assert found[0] == found[1]
 
 
+@needed
+def test_what_is_equal_in_a_loop_is_one_object() -> None:
+    """Where a call was made, its number, and what a module takes and returns: a log without values is made of these."""
+
+    class Loop(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.act = nn.ReLU()
+
+        def forward(self, x: Tensor) -> Tensor:
+            for _ in range(400):
+                x = self.act(x + 1)
+            return x
+
+    native.use(True)
+    model = Loop()
+    tl.get_model_metadata(model, torch.rand(2))
+    trace = tl.get_model_metadata(model, torch.rand(2))._trace
+    own = [call for call in trace.calls if call.function.func is not None]
+    assert len({id(call.site) for call in own}) == len({call.site for call in own}) == 2
+    assert all(
+        value.call is trace.values[value.call].index
+        for value in trace.values
+        if value.role == "op" and value.call > 256
+    )
+    inside = trace.module_calls[1:]
+    assert len(inside) == 400
+    assert all(call.exited is trace.calls[call.stop - 1].outputs for call in inside)
+    assert all(call.entered is trace.calls[call.start - 1].outputs for call in inside)
+
+
 class Deep(nn.Module):
     """A list in a list in a list, many times."""
 

@@ -179,9 +179,8 @@ class Replaced:
     def __init__(self, owner: Any, name: Any, build: Build) -> None:
         self.key = (id(owner), name)
         self._owner, self._name, self._build = owner, name, build
-        self._there = (
-            owner if isinstance(owner, dict) else vars(owner)
-        )  # what the owner itself has, not what it inherits
+        # What the owner itself has, not what it inherits.
+        self._there = owner if isinstance(owner, dict) else vars(owner)
         self._own: Any = self
         self._stand_in: Any = self
         self._switch = Switch()

@@ -1,6 +1,6 @@
 """What is known of a model before it runs: its modules, parameters and buffers.
 
-prepare.c has `_each_module` and `_tensors_of` as well: they take no longer than a few operations of the model.
+prepare.c has `_each_module` and `_tensors_of` as well: a small model runs in the time that they take in Python.
 """
 
 from __future__ import annotations

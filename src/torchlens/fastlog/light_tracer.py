@@ -60,7 +60,7 @@ class LightTracer(TorchCalls):
     something depends on them: watching only modules costs little more than a hook.
     """
 
-    #: For hot.c; all other attributes are in `__dict__`.
+    #: For observe.c; all other attributes are in `__dict__`.
     __slots__ = (
         "about", "asked", "call_counts", "collector", "edits", "frame", "guarded", "known", "module_numbers",
     )  # fmt: skip
@@ -137,9 +137,8 @@ class LightTracer(TorchCalls):
                 self.keeper.mark_foreign(tensor)
                 name = collector.value("input", tensor, None)[0]
                 facts = facts_of(tensor) if collector.history is not None else None
-                self.known.setdefault(
-                    id(tensor), (ref(tensor), name, facts)
-                )  # what uses one given twice uses the first
+                # What uses one that is given twice uses the first.
+                self.known.setdefault(id(tensor), (ref(tensor), name, facts))
         collector.end_if_stopped()
         self._changes = captured(self, ()) if self._sees_calls else modules_watched()
         begin_or_undo(self._changes, _frame_of_the_model())
@@ -197,7 +196,7 @@ class LightTracer(TorchCalls):
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
-        """Observe a call of the common kind; `treat` does the same for all kinds. Where hot.c could be compiled, it
+        """Observe a call of the common kind; `treat` does the same for all kinds. Where observe.c could be compiled, it
         observes all but the first call of each function."""
         collector, known = self.collector, self.known
         # 1. Calls of any other kind are passed on to `treat`; metadata queries such as `x.shape` just run.
